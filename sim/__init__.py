@@ -1,0 +1,1 @@
+"""A discrete-event simulator of LLM serving with speculative decoding."""

@@ -1,0 +1,1 @@
+"""What a server decides: batch, KV cache, scheduler, engine step. Shared with the live executor."""
