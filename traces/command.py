@@ -32,10 +32,8 @@ def _first_sentence(box: str, prog: str) -> str:
     """The message inside tyro's framed, wrapped error box, without frame, help text and rules."""
     body: list[str] = []
     for line in box.splitlines():
-        text = line.strip("│ ╭╮╰╯─")
-        if line.startswith("╭") or not text:
-            continue
-        if re.match(r"^│ ─+", line) or text.startswith("For full helptext"):
+        if re.match(r"│ ─+ │", line):
             break
-        body.append(text)
+        if line.startswith("│"):
+            body.append(line.strip("│ "))
     return f"{' '.join(body)} (see python -m {prog} --help)"
