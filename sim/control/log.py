@@ -78,6 +78,10 @@ class EmissionLog:
         columns["accepted"][start:end] = accepted
         self.size = end
 
+    def rows(self, start: int) -> dict[str, NDArray[np.int32] | NDArray[np.int16]]:
+        """The columns from row `start` on, as views."""
+        return {name: column[start : self.size] for name, column in self._columns.items()}
+
     def __getitem__(self, name: str) -> NDArray[np.int64]:
         return self._columns[name][: self.size].astype(np.int64)
 

@@ -1,1 +1,86 @@
 """Length policies, one file each, and the caps beside them. Shared with the live executor."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import types
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from sim.policies.base import LengthPolicy, PolicyContext, policies
+from sim.policies.caps import Cap, caps
+from traces.errors import InputError
+
+__all__ = ["LengthPolicy", "PolicyContext", "caps", "make_cap", "make_policy", "policies"]
+
+Made = TypeVar("Made")
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+
+def make_policy(spec: str, context: PolicyContext) -> LengthPolicy:
+    """A policy from `NAME`, `NAME:key=value,...` or a user's own `module:Class`. Raises InputError for a bad spec."""
+    name, _, options = spec.partition(":")
+    if name not in policies and options[:1].isupper():
+        factory = _own_policy(name, options.partition(":")[0])
+        options = options.partition(":")[2]
+    else:
+        factory = policies[name]
+    return call_with_options(factory, f"policy {name}", options, context)
+
+
+def make_cap(spec: str) -> Cap:
+    """A cap from `NAME` or `NAME:value`. Raises InputError for a bad spec."""
+    name, _, options = spec.partition(":")
+    return call_with_options(caps[name], f"cap {name}", options)
+
+
+def default_cap(spec: str) -> str:
+    """The cap that belongs to the policy of this spec, by name."""
+    name, _, options = spec.partition(":")
+    own = name not in policies and options[:1].isupper()
+    return (_own_policy(name, options.partition(":")[0]) if own else policies[name]).default_cap
+
+
+def call_with_options(factory: Callable[..., Made], what: str, options: str, *leading: Any) -> Made:
+    """Call `factory(*leading, **options)`, options converted by the parameters' annotations."""
+    function = factory.__init__ if inspect.isclass(factory) else factory  # type: ignore[misc]
+    hints = get_type_hints(function)
+    skipped = len(leading) + inspect.isclass(factory)
+    names = [name for name in list(inspect.signature(function).parameters)[skipped:]]
+    values: dict[str, Any] = {}
+    for position, option in enumerate(filter(None, options.split(","))):
+        key, has_key, text = option.partition("=")
+        if not has_key and position == 0 and names:
+            key, text = names[0], option
+        if key not in names or not text:
+            known = ", ".join(names) if names else "none"
+            raise InputError(f"{what}: option {option!r} is not key=value with a known key; options: {known}")
+        values[key] = _convert(text, hints[key], f"{what}: option {key}")
+    return factory(*leading, **values)
+
+
+def _convert(text: str, kind: Any, what: str) -> Any:
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise InputError(f"{what}: {text!r} is none of {', '.join(get_args(kind))}")
+        return text
+    if get_origin(kind) is types.UnionType:  # `float | None`: the option has no value unless given
+        kind = get_args(kind)[0]
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(f"{what}: {text!r} is no {kind.__name__}") from None
+
+
+def _own_policy(module: str, class_name: str) -> type[LengthPolicy]:
+    try:
+        policy = getattr(importlib.import_module(module), class_name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"policy {module}:{class_name}: {error}; known policies: {', '.join(policies)}") from None
+    if not (inspect.isclass(policy) and issubclass(policy, LengthPolicy)):
+        raise InputError(f"policy {module}:{class_name} is not a subclass of sim.policies.LengthPolicy")
+    return policy

@@ -1,0 +1,122 @@
+"""The protocol between the control plane and whatever produces tokens: the simulator's replay or real models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.control.batch import DecodeBatch, Floats, Ints
+
+
+@dataclass(slots=True)
+class Plan:
+    """One engine step, as scheduled.
+
+    decode, lengths     sequences that decode and how many tokens each may draft: int64[B]; KV slots are reserved for
+                        1 + lengths each
+    prefill_*           sequences that prefill a chunk: slot, first token of the chunk (= tokens before it), its tokens
+    speculates          whether this engine drafts at all, so that the draft must prefill too
+    admitted            slots taken in this step
+    preempted           sequences thrown out to make room
+    kv_blocks_used      reserved while the step runs
+    """
+
+    decode: DecodeBatch
+    lengths: Ints
+    speculates: bool
+    prefill_slot: list[int] = field(default_factory=list)
+    prefill_context: list[int] = field(default_factory=list)
+    prefill_tokens: list[int] = field(default_factory=list)
+    admitted: list[int] = field(default_factory=list)
+    preempted: int = 0
+    kv_blocks_used: int = 0
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.decode) + len(self.prefill_slot)
+
+
+class Signals(Protocol):
+    """Per proposed position, float[B, D] with D >= the longest draft; entries beyond a sequence's draft mean nothing.
+
+    Entropies and divergences in nats; jsd is the distance (square root of the divergence). The draft's are known
+    before verification, the others after it. Executors compute each only when it is asked for.
+    """
+
+    @property
+    def draft_entropy(self) -> Floats: ...
+    @property
+    def draft_prob(self) -> Floats: ...
+    @property
+    def kld(self) -> Floats: ...
+    @property
+    def jsd(self) -> Floats: ...
+    @property
+    def target_entropy(self) -> Floats: ...
+
+
+@dataclass(slots=True)
+class StepTime:
+    """Seconds of one step by part; see STEP_COLUMNS for what each holds."""
+
+    draft_s: float
+    verify_s: float
+    prefill_s: float
+    host_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.draft_s + self.verify_s + self.prefill_s + self.host_s
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What verification said. int64[B] each.
+
+    proposed        tokens drafted
+    verified        leading part of them that the target saw
+    accepted        leading run of them that it accepted
+    emitted         tokens that follow from it: accepted + 1 (a correction or a bonus), fewer if the text ends inside
+    ended           bool[B]: the text ended (EOS), whatever its limit
+    draft_tokens    tokens of the sequence that are now, correctly, in the draft's KV cache
+    signals         of every proposed position, also those after the first rejection
+    """
+
+    proposed: Ints
+    verified: Ints
+    accepted: Ints
+    emitted: Ints
+    ended: NDArray[np.bool_]
+    draft_tokens: Ints
+    signals: Signals
+    time: StepTime
+
+
+Stop = Callable[[DecodeBatch, int, Signals], NDArray[np.bool_]]
+"""(batch, depth, signals) -> who stops after its draft token number `depth` (1-based)."""
+
+Trim = Callable[[DecodeBatch, Ints, Signals], Ints]
+"""(batch, proposed, signals) -> how many of the proposed tokens are verified."""
+
+
+class Executor(Protocol):
+    """Drafts and verifies what the scheduler planned."""
+
+    max_draft_tokens: int
+    """The longest draft it can produce."""
+
+    def run(self, plan: Plan, stop: Stop | None, trim: Trim | None) -> Outcome:
+        """Draft, verify and prefill one step."""
+
+    def release(self, slots: list[int]) -> None:
+        """The sequences of these slots have left: they ended or were preempted."""
+
+    def accepted_runs(self, batch: DecodeBatch) -> Ints:
+        """How many tokens of the longest draft would be accepted now: int64[B]. Only a replay knows (for `oracle`)."""
+
+    def step_seconds(self, batch: DecodeBatch, lengths: Ints) -> float:
+        """Predicted seconds of a step of these sequences with these draft lengths, without prefill."""

@@ -1,0 +1,46 @@
+"""How long each sequence drafts in a step: the policy's lengths, the straggler cap, what the sequence may still emit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.control.batch import DecodeBatch, Ints
+from sim.policies.base import LengthPolicy
+from sim.policies.caps import Cap, capped
+from traces.errors import InputError
+
+
+class Speculation:
+    """A length policy with its cap. `speculates` is false for a policy that never drafts: no draft model is loaded."""
+
+    def __init__(self, policy: LengthPolicy, cap: Cap, max_draft_tokens: int) -> None:
+        self.policy = policy
+        self.cap = cap
+        self.max_draft_tokens = max_draft_tokens
+        self.speculates = policy.max_length > 0
+        self.stop = policy.stop if type(policy).stop is not LengthPolicy.stop else None
+        self.trim = policy.trim if type(policy).trim is not LengthPolicy.trim else None
+
+    def lengths(self, batch: DecodeBatch) -> Ints:
+        """Draft lengths, int64[B]: never negative, never past the end of the request (the step itself emits one)."""
+        lengths = self.policy.lengths(batch)
+        if len(lengths) != len(batch) or lengths.min() < 0:
+            raise InputError(f"policy {self.policy.name}: lengths must be {len(batch)} integers >= 0, got {lengths}")
+        if not self.policy.applies_cap:
+            lengths = capped(lengths, self.cap)
+        return np.minimum(np.minimum(lengths, self.max_draft_tokens), batch.remaining - 1)
+
+
+def fit_to_budget(lengths: Ints, budget: int) -> Ints:
+    """Shorten the longest drafts until their sum fits the token budget: all get the same limit, as with a cap.
+
+    Four sequences with k = 7 and 12 tokens of budget left draft 3 each.
+    """
+    if int(lengths.sum()) <= budget:
+        return lengths
+    ascending = np.sort(lengths)
+    before = np.concatenate([[0], np.cumsum(ascending)[:-1]])
+    # with limit c, sequences shorter than c keep theirs: sum = before[i] + c * (B - i) for the i of the first >= c
+    limits = (budget - before) // (len(ascending) - np.arange(len(ascending)))
+    limit = int(limits[np.argmax(limits < ascending)])
+    return np.minimum(lengths, max(limit, 0))

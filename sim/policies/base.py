@@ -1,0 +1,79 @@
+"""What a length policy is. A new policy is one new file in this folder: subclass, register, done.
+
+    @policies.register("half")
+    class Half(LengthPolicy):
+        '''Half of the last accepted run.'''
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.control.batch import DecodeBatch, Ints
+from sim.control.executor import Outcome, Signals
+from sim.policies.caps import Cap
+from traces.registry import Registry
+
+
+@dataclass(frozen=True)
+class PolicyContext:
+    """What a policy may know of the engine it serves.
+
+    num_slots         sequences the engine runs at most; state is one array of this length per quantity
+    max_draft_tokens  the longest draft the executor can produce
+    cap               the straggler cap, for policies that apply it themselves
+    accepted_runs     batch -> the run that will be accepted, int64[B]; only a replay knows
+    step_seconds      (batch, lengths) -> predicted seconds of that step, by the cost model
+    """
+
+    num_slots: int
+    max_draft_tokens: int
+    cap: Cap
+    accepted_runs: Callable[[DecodeBatch], Ints]
+    step_seconds: Callable[[DecodeBatch, Ints], float]
+
+
+class LengthPolicy:
+    """Decides how many tokens each sequence drafts. Works on arrays over the batch, never on one sequence.
+
+    Options are the keyword arguments of `__init__` after the context, given as `NAME:key=value,...`; the first may
+    go without its key. A bad value raises InputError.
+    """
+
+    name: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    """Where the rule comes from, with its confidence mark: [C] official code, [P] paper, [A] abstract, [O] our own."""
+    lossless: ClassVar[bool] = True
+    default_cap: ClassVar[str] = "none"
+    applies_cap: ClassVar[bool] = False
+    """True if the policy applies the cap to its own state; the engine then leaves its lengths alone."""
+
+    max_length: int
+    """The longest draft it will ever ask for; 0 means the draft model is not needed."""
+
+    def begin(self, slots: Ints) -> None:
+        """Sequences took these slots: forget what was known of their predecessors."""
+
+    def lengths(self, batch: DecodeBatch) -> Ints:
+        """Before drafting: draft length per sequence, int64[B], >= 0. Never called with an empty batch."""
+        raise NotImplementedError
+
+    def stop(self, batch: DecodeBatch, depth: int, signals: Signals) -> NDArray[np.bool_]:
+        """During drafting, after draft token number `depth` (from 1): who stops, bool[B]. Override to use."""
+        raise NotImplementedError
+
+    def trim(self, batch: DecodeBatch, proposed: Ints, signals: Signals) -> Ints:
+        """After drafting: how many proposed tokens are verified, int64[B]. Override to use."""
+        raise NotImplementedError
+
+    def observe(self, batch: DecodeBatch, outcome: Outcome) -> None:
+        """After verification: learn from every proposed position, also those after the first rejection."""
+
+
+policies: Registry[type[LengthPolicy]] = Registry("policy")

@@ -1,0 +1,110 @@
+"""Replay of acceptance windows: which draft tokens of which request are accepted, whatever policy asks.
+
+A request takes one recorded trajectory (of its own task where there is one) from a random offset and wraps around. The
+random numbers belong to (request, position): every policy sees the same luck, so differences between two runs are
+differences of policy. Before the first rejection, position t + d of the output decides depth d of the window at t.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.control.batch import DecodeBatch, Floats, Ints
+from sim.replay.windows import Windows
+from traces.workload import Workload
+
+_STREAM_TRAJECTORY, _STREAM_LUCK = 101, 102
+
+
+def _stream(seed: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, stream])))
+
+
+class Replay:
+    """Acceptance of one run. Holds one float32 of luck per output token of the workload."""
+
+    def __init__(self, windows: Windows, workload: Workload, seed: int) -> None:
+        self.windows = windows
+        trajectory, offset = self._recorded(windows, workload, seed)
+        self._start = windows.start[trajectory]
+        self._rows = windows.rows_of[trajectory]
+        self._offset = offset
+        ends = np.cumsum(workload.output_tokens)
+        self._luck_base = ends - workload.output_tokens
+        # beyond the last token of the last request nothing is ever accepted or asked for: only padding
+        luck = _stream(seed, _STREAM_LUCK).random(int(ends[-1]) + windows.depth, dtype=np.float32)
+        self._luck = np.lib.stride_tricks.sliding_window_view(luck, windows.depth)
+        self._single = len(windows.accept) == 1
+
+    @staticmethod
+    def _recorded(windows: Windows, workload: Workload, seed: int) -> tuple[Ints, Ints]:
+        """Trajectory and offset per request, int64[n] each."""
+        rng = _stream(seed, _STREAM_TRAJECTORY)
+        pick, place = rng.random(len(workload)), rng.random(len(workload))
+        trajectory = np.floor(pick * len(windows.start)).astype(np.int64)
+        for index, task in enumerate(workload.task):
+            own = np.array([i for i, name in enumerate(windows.task) if name == task and task])
+            if len(own):
+                rows = workload.task_id == index
+                trajectory[rows] = own[np.floor(pick[rows] * len(own)).astype(np.int64)]
+        return trajectory, np.floor(place * windows.rows_of[trajectory]).astype(np.int64)
+
+    def row(self, request: Ints, position: Ints) -> Ints:
+        """Row of the window at an output position, int64[B]."""
+        if self._single:
+            return np.zeros(len(request), np.int64)
+        return self._start[request] + (self._offset[request] + position) % self._rows[request]
+
+    def runs(self, batch: DecodeBatch, row: Ints, depth: int) -> Ints:
+        """Leading accepted tokens of a draft of `depth` tokens, int64[B]."""
+        if depth == 0:
+            return np.zeros(len(batch), np.int64)
+        accepted = np.zeros((len(batch), depth + 1), np.bool_)  # the last column is the end of the draft
+        luck = self._luck[self._luck_base[batch.request] + batch.emitted, :depth]
+        np.less(luck, self.windows.accept[row, :depth], out=accepted[:, :depth])
+        return accepted.argmin(axis=1)
+
+
+class ReplaySignals:
+    """Signals of the proposed positions of one step, looked up when a policy asks. See sim.control.executor.Signals."""
+
+    def __init__(self, replay: Replay, batch: DecodeBatch, row: Ints, runs: Ints, depth: int) -> None:
+        self._replay = replay
+        self._batch = batch
+        self._row = row
+        self._runs = runs
+        self._depth = depth
+
+    def _table(self, name: str) -> Floats:
+        """On-trajectory values up to the first rejection, the off-trajectory ones of that rejection after it."""
+        windows, depth = self._replay.windows, self._depth
+        values: NDArray[np.float64] = windows.on[name][self._row, :depth].astype(np.float64)
+        lost = np.flatnonzero(self._runs < depth - 1)  # rejected before the last proposal
+        if len(lost) and name in windows.off:
+            batch, first = self._batch, self._runs[lost]
+            row = self._replay.row(batch.request[lost], batch.emitted[lost] + first)
+            after = np.arange(depth) - first[:, None] - 1
+            off = np.take_along_axis(windows.off[name][row], np.maximum(after, 0), axis=1)
+            values[lost] = np.where(after >= 0, off, values[lost])
+        return values
+
+    @property
+    def draft_entropy(self) -> Floats:
+        return self._table("draft_entropy")
+
+    @property
+    def draft_prob(self) -> Floats:
+        return self._table("draft_prob")
+
+    @property
+    def kld(self) -> Floats:
+        return self._table("kld")
+
+    @property
+    def jsd(self) -> Floats:
+        return self._table("jsd")
+
+    @property
+    def target_entropy(self) -> Floats:
+        return self._table("target_entropy")

@@ -1,0 +1,128 @@
+"""Where acceptance comes from: `iid:A`, `positions:A,B,...`, `regimes`, or a directory of recorded windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.replay.windows import SIGNALS, Table, Windows, load
+from traces.errors import InputError
+
+DEPTH = 32
+"""K of the synthetic sources."""
+
+SOURCES = ("iid:A", "positions:A,B,...", "regimes[:seed=N]", "DIR")
+
+
+def acceptance_source(spec: str) -> Windows:
+    """Windows from a spec on the command line. Raises InputError for one that means nothing."""
+    name, _, options = spec.partition(":")
+    if name == "iid":
+        return iid(_probability(options, spec))
+    if name == "positions":
+        return positions([_probability(text, spec) for text in options.split(",")])
+    if name == "regimes":
+        seed = options.removeprefix("seed=") or "0"
+        if not seed.isdigit():
+            raise InputError(f"acceptance {spec!r}: expected regimes or regimes:seed=N")
+        return regimes(int(seed))
+    if Path(spec).exists():
+        return load(Path(spec))
+    raise InputError(f"unknown acceptance {spec!r}: neither a directory nor one of {', '.join(SOURCES[:-1])}")
+
+
+def _probability(text: str, spec: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise InputError(f"acceptance {spec!r}: {text!r} is no number; expected one of {', '.join(SOURCES)}") from None
+    if not 0 <= value <= 1:
+        raise InputError(f"acceptance {spec!r}: {text} is no probability, expected 0 to 1")
+    return value
+
+
+def iid(rate: float) -> Windows:
+    """Every draft token is accepted with the same chance, independent of all others; the signals are constants."""
+    return _one_row(f"iid:{rate:g}", np.full(DEPTH, rate))
+
+
+def positions(rates: list[float]) -> Windows:
+    """Depth d is accepted with chance rates[d], given that the tokens before it were; the last rate holds beyond."""
+    accept = np.array([*rates, *[rates[-1]] * DEPTH][: max(DEPTH, len(rates))])
+    return _one_row("positions:" + ",".join(f"{rate:g}" for rate in rates), accept)
+
+
+def _one_row(name: str, accept: NDArray[np.float64]) -> Windows:
+    """One window that every step of every request sees. Its signals follow from the rates alone (see `_signals`)."""
+    row = accept[None, :].astype(np.float32)
+    tables = _signals(row.astype(np.float64), np.zeros_like(row, np.float64), np.ones_like(row, np.float64))
+    note = "signals are constants of the rates: rules that look at entropy or divergence see nothing else"
+    return Windows(name, "synthetic", row, tables, tables, notes=(note,))
+
+
+STABLE, UNSTABLE = 0, 1
+REGIME_MEAN = (0.90, 0.55)
+"""Mean acceptance in a stable and in an unstable stretch [O]."""
+REGIME_SPREAD = 6.0
+"""Concentration of the beta law of acceptance within a regime [O]."""
+REGIME_LEAVE = (1 / 40, 1 / 20)
+"""Chance per token to leave the regime: stretches of 40 and 20 tokens in the mean [O]."""
+REGIME_OFF = 0.6
+"""After a rejection the draft is off the text: the chance behind its signals falls to this share [O]."""
+REGIME_ROWS = 32768
+
+
+def regimes(seed: int = 0) -> Windows:
+    """A two-state Markov source of stable and unstable stretches in which acceptance, entropy, KLD and JSD move together.
+
+    Synthetic [O]: its parameters are chosen, not measured. Stationary mean acceptance 0.783 = (2 * 0.90 + 0.55) / 3.
+    """
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 0x5265])))
+    regime = _stretches(rng, REGIME_ROWS)
+    mean = np.array(REGIME_MEAN)[regime]
+    beta = rng.beta(mean * REGIME_SPREAD, (1 - mean) * REGIME_SPREAD)
+    noise = rng.normal(size=(2, REGIME_ROWS))
+    scale = np.exp(0.35 * rng.normal(size=REGIME_ROWS) + 0.25 * (regime == UNSTABLE))
+    on = _signals(beta, 0.4 * noise[0], scale)
+    # off the text: an own draw per rejection and proposal, drawn around a lower acceptance
+    shape = (REGIME_ROWS, DEPTH)
+    lost = np.clip(beta[:, None] * REGIME_OFF * rng.beta(4, 1, size=shape), 0, 1)
+    off = _signals(lost, 0.4 * rng.normal(size=shape), np.exp(0.35 * rng.normal(size=shape)))
+    return Windows(
+        "regimes" + (f":seed={seed}" if seed else ""),
+        "synthetic",
+        _sliding(beta.astype(np.float32)),
+        {name: _sliding(values) for name, values in on.items()},
+        off,
+        notes=("a two-state Markov source; its parameters are chosen, not measured",),
+    )
+
+
+def _stretches(rng: np.random.Generator, rows: int) -> NDArray[np.int64]:
+    """Alternating geometric stretches of the two regimes, int64[rows]."""
+    pairs = 2 * rows // int(1 / REGIME_LEAVE[0] + 1 / REGIME_LEAVE[1]) + 64
+    stretch = np.stack([rng.geometric(leave, size=pairs) for leave in REGIME_LEAVE], axis=1).ravel()
+    return np.repeat(np.tile([STABLE, UNSTABLE], pairs), stretch)[:rows]
+
+
+def _signals(beta: NDArray[np.float64], noise: NDArray[np.float64], scale: NDArray[np.float64]) -> dict[str, Table]:
+    """Signals that fit an acceptance chance beta = 1 - TV(p, q): monotone in it, with log-normal scatter [O].
+
+    The divergence grows as -ln(beta), the distance is bounded by sqrt(ln 2), and the entropies fall as beta rises.
+    """
+    doubt = -np.log(np.clip(beta, 1e-4, 1 - 1e-4))
+    kld = doubt * np.exp(noise) * scale
+    jsd = np.sqrt(np.log(2) * -np.expm1(-0.5 * kld))
+    draft_entropy = 2.0 * (1 - beta) * scale + 0.1
+    target_entropy = 1.6 * (1 - beta) * scale + 0.1
+    draft_prob = np.exp(-0.7 * draft_entropy)
+    values = (draft_entropy, draft_prob, kld, jsd, target_entropy)
+    return {name: np.asarray(value, np.float32) for name, value in zip(SIGNALS, values, strict=True)}
+
+
+def _sliding(values: NDArray[np.float32]) -> Table:
+    """float32[R] of a circular trajectory -> its windows float32[R, K], as a view: no copy per depth."""
+    around = np.concatenate([values, values[: DEPTH - 1]])
+    return np.lib.stride_tricks.sliding_window_view(around, DEPTH)
