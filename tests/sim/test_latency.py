@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from eventlogs import Scribe, workload
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.latency import bench_metrics, parse_goodput, slo_met, timings_of
+from tests.sim.eventlogs import Scribe, workload
 from traces.errors import InputError
 
 

@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 import pytest
-from eventlogs import Scribe, workload
 
 from sim.control.log import EventLog
 from sim.metrics import conservation, draft_shape, speculation, summarize
+from tests.sim.eventlogs import Scribe, workload
 
 
 def drafts(rows: list[tuple[int, int, int]]) -> dict:
@@ -191,5 +191,5 @@ def test_a_million_emissions_in_a_second():
 
 def test_import_is_light():
     heavy = "pandas", "matplotlib", "rich", "fastparquet"
-    code = f"import sys, sim.metrics, sim.per_request; sys.exit(any(m in sys.modules for m in {heavy}))"
+    code = f"import sys, sim.metrics, sim.results; sys.exit(any(m in sys.modules for m in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from eventlogs import Scribe, workload
 
 from sim.per_request import request_columns
+from tests.sim.eventlogs import Scribe, workload
 
 
 def run() -> Scribe:
