@@ -25,6 +25,8 @@ from traces.errors import InputError
 STEADY_VARIANCE = 1e-6
 """A long-window variance below this counts as constant: WVIR is STEADY_WVIR then [C]."""
 STEADY_WVIR = 20.0
+LARGEST_KLD = 1e4
+"""Nats. An infinite or undefined divergence (a token that the draft thinks impossible) counts as this [O]."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class DSDE(LengthPolicy):
         depth = int(proposed.max())
         kld = outcome.signals.kld[:, :depth]
         drafted = np.arange(depth) < proposed[:, None]
-        kld = np.where(drafted, kld, 0.0)
+        kld = np.where(drafted, np.fmin(kld, LARGEST_KLD), 0.0)
         self.history.append(slots, kld, proposed)
         self.mean_kld[slots] = np.where(proposed > 0, kld.sum(axis=1) / np.maximum(proposed, 1), self.mean_kld[slots])
         observe = self._observe_paper if self.preset == "paper" else self._observe_code

@@ -110,13 +110,14 @@ def _stretches(rng: np.random.Generator, rows: int) -> NDArray[np.int64]:
 def _signals(beta: NDArray[np.float64], noise: NDArray[np.float64], scale: NDArray[np.float64]) -> dict[str, Table]:
     """Signals that fit an acceptance chance beta = 1 - TV(p, q): monotone in it, with log-normal scatter [O].
 
-    The divergence grows as -ln(beta), the distance is bounded by sqrt(ln 2), and the entropies fall as beta rises.
+    The divergence goes with the square of the total variation, as Pinsker's bound KLD >= 2 TV^2 does; the distance is
+    bounded by sqrt(ln 2); the entropies fall as beta rises.
     """
-    doubt = -np.log(np.clip(beta, 1e-4, 1 - 1e-4))
-    kld = doubt * np.exp(noise) * scale
+    variation = 1 - beta
+    kld = 3.0 * np.square(variation) * np.exp(noise) * scale
     jsd = np.sqrt(np.log(2) * -np.expm1(-0.5 * kld))
-    draft_entropy = 2.0 * (1 - beta) * scale + 0.1
-    target_entropy = 1.6 * (1 - beta) * scale + 0.1
+    draft_entropy = 2.0 * variation * scale + 0.1
+    target_entropy = 1.6 * variation * scale + 0.1
     draft_prob = np.exp(-0.7 * draft_entropy)
     values = (draft_entropy, draft_prob, kld, jsd, target_entropy)
     return {name: np.asarray(value, np.float32) for name, value in zip(SIGNALS, values, strict=True)}

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.errors import InputError
+from traces.parquet import read_parquet, write_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +84,11 @@ class Windows:
     def digest(self) -> str:
         """sha256 of everything that is replayed."""
         sha = hashlib.sha256()
-        for table in (self.accept, *(self.on[key] for key in sorted(self.on)), *(self.off[k] for k in sorted(self.off))):
+        for table in (
+            self.accept,
+            *(self.on[key] for key in sorted(self.on)),
+            *(self.off[k] for k in sorted(self.off)),
+        ):
             sha.update(np.ascontiguousarray(table).tobytes())
         sha.update(self.start.tobytes() + "\0".join(self.task).encode())
         return sha.hexdigest()
@@ -116,24 +121,23 @@ class Windows:
             columns |= {f"{name}_{depth}": table[:, depth] for depth in range(self.depth)}
         return pd.DataFrame(columns)
 
+    def save(self, directory: Path) -> None:
+        """Write `acceptance.parquet` into an existing directory, whole or not at all."""
+        write_parquet(directory / FILE, self.to_frame())
+
 
 def load(directory: Path) -> Windows:
     """Windows recorded in a directory (`acceptance.parquet`, the columns of `Windows.to_frame`).
 
     Raises InputError if the file is missing, cannot be read or lacks a column.
     """
-    import pandas as pd
-
     path = directory / FILE
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a directory of recorded windows")
-    try:
-        frame = pd.read_parquet(path)
-    except Exception as error:  # a parquet reader raises whatever its parts raise
-        raise InputError(f"{path}: not a readable parquet file ({error})") from None
+    frame = read_parquet(path)
     depth = sum(str(column).startswith("accept_") for column in frame.columns)
     if not depth or "trajectory" not in frame:
-        raise InputError(f"{path}: expected columns trajectory, accept_0, accept_1, ...; found {list(frame.columns)[:6]}")
+        raise InputError(
+            f"{path}: expected columns trajectory, accept_0, accept_1, ...; found {list(frame.columns)[:6]}"
+        )
 
     def table(name: str) -> Table:
         columns = [f"{name}_{index}" for index in range(depth)]

@@ -1,0 +1,122 @@
+"""Serve a workload with simulated replicas: build the engines, run the clock, hand back the event log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sim.cluster import ClientConfig, Cluster
+from sim.control.engine import Engine
+from sim.control.kv_cache import KVCache
+from sim.control.log import EventLog
+from sim.control.scheduler import Scheduler, SchedulerConfig
+from sim.control.speculation import Speculation
+from sim.policies import PolicyContext, make_cap, make_policy
+from sim.replay.acceptance import Replay
+from sim.replay.profile import Profile
+from sim.replay.simulated import Execution, SimulatedExecutor
+from sim.replay.windows import Windows
+from sim.routers import routers
+from traces.errors import InputError
+from traces.workload import Workload
+
+_STREAM_ROUTER = 103
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """The replicas and how they decide. Specs are those of the command line.
+
+    num_gpu_blocks         KV blocks of each replica's pool
+    enable_prefix_caching  reuse the KV of equal prompt prefixes; needs a trace that knows its prefixes
+    """
+
+    num_gpu_blocks: int
+    block_size: int = 16
+    policy: str = "none"
+    cap: str = "none"
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    execution: Execution = field(default_factory=Execution)
+    enable_prefix_caching: bool = False
+    num_replicas: int = 1
+    router: str = "round-robin"
+
+    def __post_init__(self) -> None:
+        if self.num_replicas < 1:
+            raise InputError(f"number of replicas is {self.num_replicas}, expected at least 1")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened.
+
+    ended_s             the clock when the run stopped
+    interrupted         stopped by Ctrl-C: the log holds what was finished
+    passes, outside     forward passes looked up in the cost model, and those beyond its measured range
+    """
+
+    log: EventLog
+    ended_s: float
+    interrupted: bool
+    engines: tuple[Engine, ...]
+    passes: int
+    outside: int
+
+
+def serve(
+    workload: Workload,
+    profile: Profile,
+    windows: Windows,
+    server: ServerConfig,
+    client: ClientConfig | None = None,
+    *,
+    seed: int = 0,
+    until_s: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Serve `workload` until all requests have ended, or until the clock reads `until_s` seconds.
+
+    Raises InputError for a policy, cap or router that does not exist or whose options are wrong.
+    """
+    if until_s is not None and not 0 < until_s < float("inf"):
+        raise InputError(f"the run is to stop at {until_s} s, expected a time above 0")
+    prefix_tokens = 0
+    if server.enable_prefix_caching:
+        if workload.prefix_blocks is None:
+            raise InputError(f"prefix caching: {workload.name} does not say which prompts share a prefix (mooncake does)")
+        prefix_tokens = workload.prefix_blocks.block_tokens
+    log = EventLog(len(workload))
+    replay = Replay(windows, workload, seed)
+    executors = [SimulatedExecutor(profile, replay, server.execution) for _ in range(server.num_replicas)]
+    engines = tuple(
+        _engine(index, executor, workload, server, prefix_tokens, log) for index, executor in enumerate(executors)
+    )
+    router = routers[server.router](np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM_ROUTER]))))
+    cluster = Cluster(engines, router, workload.arrival_s, client or ClientConfig(), progress)
+    interrupted = False
+    try:
+        ended_s = cluster.run(until_s)
+    except KeyboardInterrupt:
+        ended_s, interrupted = float(cluster.env.now), True
+    return Run(
+        log, ended_s, interrupted, engines, sum(each.passes for each in executors), sum(each.outside for each in executors)
+    )
+
+
+def _engine(
+    index: int, executor: SimulatedExecutor, workload: Workload, server: ServerConfig, prefix_tokens: int, log: EventLog
+) -> Engine:
+    cap = make_cap(server.cap)
+    context = PolicyContext(
+        num_slots=server.scheduler.max_num_seqs,
+        max_draft_tokens=executor.max_draft_tokens,
+        cap=cap,
+        accepted_runs=executor.accepted_runs,
+        step_seconds=executor.step_seconds,
+    )
+    speculation = Speculation(make_policy(server.policy, context), cap, executor.max_draft_tokens)
+    kv = KVCache(server.num_gpu_blocks, server.block_size, prefix_tokens)
+    scheduler = Scheduler(server.scheduler, kv, workload, log, speculation)
+    return Engine(scheduler, speculation, executor, log, index)

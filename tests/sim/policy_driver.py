@@ -1,0 +1,54 @@
+"""Feed a policy scripted verifications, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.control.batch import DecodeBatch
+from sim.control.executor import Outcome, StepTime
+from sim.policies import LengthPolicy, PolicyContext, make_cap, make_policy
+
+
+def context(num_slots: int = 8, cap: str = "none", max_draft_tokens: int = 32) -> PolicyContext:
+    return PolicyContext(
+        num_slots=num_slots,
+        max_draft_tokens=max_draft_tokens,
+        cap=make_cap(cap),
+        accepted_runs=lambda batch: np.zeros(len(batch), np.int64),
+        step_seconds=lambda batch, lengths: 1.0,
+    )
+
+
+def policy(spec: str, num_slots: int = 8, cap: str = "none") -> LengthPolicy:
+    made = make_policy(spec, context(num_slots, cap))
+    made.begin(np.arange(num_slots))
+    return made
+
+
+def batch(slots: Sequence[int], remaining: int = 1000, temperature: float | np.ndarray = 0.0) -> DecodeBatch:
+    slot = np.array(slots, np.int64)
+    same = np.ones_like(slot)
+    return DecodeBatch(slot, slot, 100 * same, 99 * same, same, remaining * same, temperature, len(slot), 0)
+
+
+@dataclass
+class GivenSignals:
+    """The same float[B, D] table for every signal that a test does not care about."""
+
+    kld: np.ndarray
+    draft_entropy: np.ndarray
+    draft_prob: np.ndarray
+    jsd: np.ndarray
+    target_entropy: np.ndarray
+
+
+def outcome(proposed: Sequence[int], accepted: Sequence[int], kld: Sequence[Sequence[float]]) -> Outcome:
+    depth = max(1, *map(len, kld))
+    table = np.array([[*row, *[np.nan] * (depth - len(row))] for row in kld])
+    k, a = np.array(proposed, np.int64), np.array(accepted, np.int64)
+    signals = GivenSignals(table, table, table, table, table)
+    ended = np.zeros(len(k), np.bool_)
+    return Outcome(k, k, a, a + 1, ended, k, signals, StepTime(0, 0, 0, 0))

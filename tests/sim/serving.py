@@ -1,0 +1,68 @@
+"""Small servers with costs that can be added up by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from sim.cluster import ClientConfig
+from sim.control.scheduler import SchedulerConfig
+from sim.replay.cost import ForwardCost, HostCost
+from sim.replay.simulated import Execution
+from sim.replay.sources import acceptance_source
+from sim.serve import Run, ServerConfig, serve
+from traces.workload import Workload
+
+FREE_HOST = HostCost(0.0, 0.0, "test")
+
+
+def requests(prompt: Any, output: Any, arrival: Any = 0.0) -> Workload:
+    """Requests from scalars or sequences, broadcast against each other."""
+    arrival_s, prompts, outputs = np.broadcast_arrays(
+        np.atleast_1d(np.asarray(arrival, np.float64)), np.asarray(prompt, np.int64), np.asarray(output, np.int64)
+    )
+    return Workload("test", "synthetic", arrival_s.copy(), prompts.copy(), outputs.copy())
+
+
+def run(
+    workload: Workload,
+    *,
+    policy: str = "none",
+    cap: str = "none",
+    acceptance: str = "iid:0.8",
+    target: ForwardCost | None = None,
+    draft: ForwardCost | None = None,
+    host: HostCost = FREE_HOST,
+    blocks: int = 100_000,
+    block_size: int = 16,
+    client: ClientConfig | None = None,
+    execution: Execution | None = None,
+    prefix_caching: bool = False,
+    replicas: int = 1,
+    router: str = "round-robin",
+    seed: int = 0,
+    until_s: float | None = None,
+    **scheduler: Any,
+) -> Run:
+    """Serve with a target that takes 10 ms and a draft that takes 1 ms a pass, unless said otherwise."""
+    profile: Any = SimpleNamespace(
+        name="test",
+        draft_kind="autoregressive",
+        target=target or ForwardCost.affine(0.010),
+        draft=draft or ForwardCost.affine(0.001),
+        host=host,
+    )
+    server = ServerConfig(
+        num_gpu_blocks=blocks,
+        block_size=block_size,
+        policy=policy,
+        cap=cap,
+        scheduler=SchedulerConfig(**scheduler),
+        execution=execution or Execution(),
+        enable_prefix_caching=prefix_caching,
+        num_replicas=replicas,
+        router=router,
+    )
+    return serve(workload, profile, acceptance_source(acceptance), server, client, seed=seed, until_s=until_s)
