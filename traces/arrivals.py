@@ -67,7 +67,8 @@ def draw_ramp_up(
     """Arrival times in seconds while the rate climbs from start to end over the requests, as in vLLM. shape: [n].
 
     The rate of request i of n is start + (end - start) i/(n - 1) (linear) or start (end/start)^(i/(n - 1))
-    (exponential): it follows the count of requests, not the clock. Raises `InputError` unless 0 < start <= end, both finite.
+    (exponential): it follows the count of requests, not the clock.
+    Raises `InputError` unless 0 < start <= end, both finite.
     """
     _require_above_zero("--ramp-up-start-rps", start_rps)
     _require_above_zero("--ramp-up-end-rps", end_rps)

@@ -33,6 +33,8 @@ class Table:
                     self.lines.append(reader.line_num)
         except csv.Error as error:
             raise file.error(reader.line_num, f"not valid CSV: {error}") from None
+        if not self.rows:
+            raise file.error(1, "expected a header with the names of the columns")
         self.header = [cell.strip() for cell in self.rows.pop(0)]
         self.header_line = self.lines.pop(0)
         width = len(self.header)
