@@ -115,7 +115,7 @@ def _slices(
     request: int, replica: int, parts: list[tuple[str, float, float]], args: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
     """Nested asynchronous slices; each end follows its begin in the file, for both may bear one time stamp."""
-    same = {"cat": "request", "id": str(request)}
+    same: dict[str, Any] = {"cat": "request", "id": str(request)}
     yield _event("b", f"request {request}", replica, parts[0][1], args=args, **same)
     for name, start_s, end_s in parts:
         yield _event("b", name, replica, start_s, **same)
