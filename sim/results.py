@@ -78,6 +78,7 @@ class Results:
     workload: Workload
     log: EventLog
     slo: Mapping[str, float] = field(default_factory=dict)
+    interrupted: bool = False
 
     def to_frame(self) -> DataFrame:
         """One row per request, the columns of `request_columns`."""

@@ -18,8 +18,8 @@ class Speculation:
         self.cap = cap
         self.max_draft_tokens = max_draft_tokens
         self.speculates = policy.max_length > 0
-        self.stop = policy.stop if type(policy).stop is not LengthPolicy.stop else None
-        self.trim = policy.trim if type(policy).trim is not LengthPolicy.trim else None
+        self.stop = policy.stop if "stop" in policy.hooks() else None
+        self.trim = policy.trim if "trim" in policy.hooks() else None
 
     def lengths(self, batch: DecodeBatch) -> Ints:
         """Draft lengths, int64[B]: never negative, never past the end of the request (the step itself emits one)."""

@@ -20,6 +20,8 @@ from sim.control.executor import Outcome, Signals
 from sim.policies.caps import Cap
 from traces.registry import Registry
 
+HOOKS = ("lengths", "stop", "trim", "observe")
+
 
 @dataclass(frozen=True)
 class PolicyContext:
@@ -56,6 +58,11 @@ class LengthPolicy:
 
     max_length: int
     """The longest draft it will ever ask for; 0 means the draft model is not needed."""
+
+    @classmethod
+    def hooks(cls) -> tuple[str, ...]:
+        """The moments at which this policy acts."""
+        return tuple(name for name in HOOKS if getattr(cls, name) is not getattr(LengthPolicy, name))
 
     def begin(self, slots: Ints) -> None:
         """Sequences took these slots: forget what was known of their predecessors."""

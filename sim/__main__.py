@@ -1,0 +1,127 @@
+"""python -m sim --trace NAME|FILE --policy NAME: replay a workload on a simulated server and print what clients see."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sim.config import SimConfig
+from sim.results import Results
+from sim.simulate import load_inputs, simulate
+from traces.command import parse
+from traces.errors import InputError, run_command
+
+DESCRIPTION = "Simulate LLM serving with speculative decoding: a trace, a length policy, a straggler cap, a GPU profile."
+
+
+def main() -> int:
+    config = parse(SimConfig, "sim", DESCRIPTION)
+    if _listed(config):
+        return 0
+    _check_outputs(config)
+    inputs = load_inputs(config)
+    policies = [config.policy] + ([config.baseline] if config.baseline else [])
+    runs: list[Results] = []
+    for policy in policies:
+        own = config if policy == config.policy else replace(config, policy=policy, cap=None)
+        with _progress(policy, len(inputs.workload)) as progress:
+            runs.append(simulate(own, inputs, progress))
+    _report(config, runs)
+    return 130 if any(run.interrupted for run in runs) else 0
+
+
+def _check_outputs(config: SimConfig) -> None:
+    """Refuse what could not be written before anything runs."""
+    for flag, wanted in (("--save-detailed", config.save_detailed), ("--timeline", config.timeline)):
+        if wanted and config.output_dir is None:
+            raise InputError(f"{flag} writes into --output-dir: give that too")
+    if config.output_dir is not None and config.output_dir.exists() and not config.output_dir.is_dir():
+        raise InputError(f"--output-dir {config.output_dir} is a file, expected a directory")
+    if config.plot is not None:
+        from sim.plot import check_path
+
+        check_path(config.plot)
+
+
+def _report(config: SimConfig, runs: list[Results]) -> None:
+    run = runs[0]
+    if len(runs) > 1:
+        run = replace(run, metrics={**run.metrics, "baseline": runs[1].metrics})
+    if config.output_dir is not None:
+        run.save(config.output_dir, detailed=config.save_detailed, timeline=config.timeline)
+    if config.plot is not None:
+        from sim.plot import plot
+
+        plot(run, config.plot)
+    if config.json:
+        sys.stdout.write(run.to_json())
+        return
+    from sim.table import print_table
+
+    print_table(*runs)
+
+
+@contextmanager
+def _progress(policy: str, num_requests: int) -> Iterator[Callable[[int], None] | None]:
+    """A progress bar on a terminal's standard error; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(policy, total=num_requests)
+        yield lambda ended: bar.update(task, completed=ended)
+
+
+def _listed(config: SimConfig) -> bool:
+    """Whether an option asked for a list, which is then printed."""
+    if config.policy == "list":
+        _print_policies()
+    elif config.cap == "list":
+        _print_caps()
+    elif config.profile == "list":
+        _print_profiles()
+    elif config.acceptance == "list":
+        from sim.replay.sources import SOURCES
+
+        print("\n".join(SOURCES))
+    else:
+        return False
+    return True
+
+
+def _print_policies() -> None:
+    from sim.policies import policies
+
+    for name in policies:
+        policy = policies[name]
+        kind = "lossless" if policy.lossless else "lossy"
+        summary = (policy.__doc__ or "").strip().splitlines()[0]
+        print(f"{name:<18}{kind:<10}{'+'.join(policy.hooks()):<18}{policy.source:<52}{summary}")
+
+
+def _print_caps() -> None:
+    from sim.policies import caps
+
+    for name in caps:
+        print(f"{name:<18}{(caps[name].__doc__ or '').strip().splitlines()[0]}")
+
+
+def _print_profiles() -> None:
+    from sim.replay import catalogue
+
+    for row in catalogue.rows():
+        default = "  (default)" if row.name == catalogue.DEFAULT else ""
+        print(f"{row.name:<44}{row.kv_tokens:>12,} KV tokens  {row.note}{default}")
+    print("\nnot offered:")
+    for shape in catalogue.not_offered():
+        print(f"{shape.shape:<44}{shape.reason}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))

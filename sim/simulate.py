@@ -1,0 +1,142 @@
+"""From settings to results: load what they name, serve it, summarise the log, say what the figures rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from sim.cluster import ClientConfig
+from sim.config import SimConfig, settings
+from sim.control.scheduler import SchedulerConfig
+from sim.latency import parse_goodput
+from sim.metrics import summarize
+from sim.policies import default_cap
+from sim.replay.profile import Profile
+from sim.replay.simulated import Execution
+from sim.replay.sources import acceptance_source
+from sim.replay.windows import Windows
+from sim.results import Provenance, Results
+from sim.serve import Run, ServerConfig, serve
+from traces import Workload, load
+from traces.errors import InputError
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run replays; loaded once, shared by all runs over it."""
+
+    workload: Workload
+    profile: Profile
+    windows: Windows
+
+
+def load_inputs(config: SimConfig) -> Inputs:
+    """Load and check everything that the settings name. Raises InputError."""
+    windows = acceptance_source(config.acceptance)
+    if config.acceptance_rate is not None:
+        windows = windows.tilted(config.acceptance_rate)
+    return Inputs(load(config), Profile.load(config.profile), windows)
+
+
+def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress | None = None) -> Results:
+    """Run one simulation.
+
+    `inputs` may be shared between runs that differ only in how they serve. Raises InputError for bad settings; Ctrl-C
+    ends the run early and is noted in the results, which hold what had happened by then.
+    """
+    inputs = inputs or load_inputs(config)
+    slo = parse_goodput(config.goodput)
+    if not 0 <= config.warmup_s < float("inf"):
+        raise InputError(f"--warmup-s is {config.warmup_s}, expected 0 or more")
+    config = replace(config, cap=config.cap or default_cap(config.policy))
+    server = _server(config, inputs.profile)
+    client = ClientConfig(config.max_concurrency, config.think_time_s)
+    run = serve(
+        inputs.workload,
+        inputs.profile,
+        inputs.windows,
+        server,
+        client,
+        seed=config.seed,
+        until_s=config.until_s,
+        progress=progress,
+    )
+    metrics = summarize(
+        run.log,
+        inputs.workload,
+        slo=slo,
+        warmup_s=config.warmup_s,
+        horizon_s=run.ended_s if config.until_s is not None or run.interrupted else None,
+        kv_blocks=server.num_gpu_blocks,
+        num_replicas=server.num_replicas,
+    )
+    metrics |= {"forward_passes": run.passes, "forward_passes_outside_measured": run.outside}
+    recorded, provenance = _recorded(config, inputs), _provenance(config, inputs, run)
+    return Results(metrics, recorded, provenance, inputs.workload, run.log, slo, run.interrupted)
+
+
+def _server(config: SimConfig, profile: Profile) -> ServerConfig:
+    block_size = profile.block_size if config.block_size is None else config.block_size
+    if block_size < 1:
+        raise InputError(f"--block-size is {block_size}, expected at least 1")
+    blocks = profile.kv_tokens // block_size if config.num_gpu_blocks is None else config.num_gpu_blocks
+    return ServerConfig(
+        num_gpu_blocks=blocks,
+        block_size=block_size,
+        policy=config.policy,
+        cap=config.cap or "none",
+        scheduler=SchedulerConfig(
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            max_model_len=config.max_model_len,
+            temperature=config.temperature,
+        ),
+        execution=Execution(config.draft_execution, config.verify_execution),
+        enable_prefix_caching=config.enable_prefix_caching,
+        num_replicas=config.num_replicas,
+        router=config.router,
+    )
+
+
+def _recorded(config: SimConfig, inputs: Inputs) -> Mapping[str, object]:
+    rate = config.request_rate or ("trace" if inputs.workload.has_times else inputs.workload.offered_rate_rps)
+    return settings(config) | {"request_rate": rate}
+
+
+def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
+    """Sort what the figures rest on into measured, modelled, sampled and synthetic."""
+    workload, profile, windows = inputs.workload, inputs.profile, inputs.windows
+    sorted_: dict[str, list[str]] = {"measured": [], "modelled": [], "sampled": [], "synthetic": []}
+    for what, text in profile.provenance.items():
+        kind, _, rest = text.partition(": ")
+        if kind in sorted_:
+            sorted_[kind].append(f"{what.replace('_', ' ')}: {rest}")
+    sorted_["modelled"].append(f"host time: {profile.host.provenance}")
+    sorted_["measured" if windows.kind == "measured" else "synthetic"].append(f"acceptance: {windows.name}")
+    origin = workload.origin.partition(" ")[0]
+    place = {"replayed": "measured", "sampled": "sampled"}.get(origin, "synthetic")
+    sorted_[place].append(f"requests: {workload.origin}")
+    notes = [*workload.notes, *windows.notes]
+    notes += [f"{count:,} rows dropped: {reason}" for reason, count in workload.dropped.items()]
+    if run.outside:
+        share = 100 * run.outside / run.passes
+        notes.append(f"{run.outside:,} of {run.passes:,} forward passes ({share:.1f} %) lie beyond the measured range")
+    if run.interrupted:
+        notes.append(f"interrupted at {run.ended_s:.3f} s of simulated time: figures cover what had happened by then")
+    return Provenance(
+        seed=config.seed,
+        trace=workload.name,
+        trace_origin=workload.origin,
+        profile=profile.name,
+        profile_digest=profile.digest,
+        target=profile.target_model.huggingface_id,
+        draft=profile.draft_model.huggingface_id,
+        acceptance=windows.name,
+        measured=tuple(sorted_["measured"]),
+        modelled=tuple(sorted_["modelled"]),
+        sampled=tuple(sorted_["sampled"]),
+        synthetic=tuple(sorted_["synthetic"]),
+        notes=tuple(notes),
+    )
