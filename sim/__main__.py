@@ -13,7 +13,9 @@ from sim.simulate import load_inputs, simulate
 from traces.command import parse
 from traces.errors import InputError, run_command
 
-DESCRIPTION = "Simulate LLM serving with speculative decoding: a trace, a length policy, a straggler cap, a GPU profile."
+DESCRIPTION = (
+    "Simulate LLM serving with speculative decoding: a trace, a length policy, a straggler cap, a GPU profile."
+)
 
 
 def main() -> int:

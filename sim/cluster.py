@@ -58,7 +58,7 @@ class Cluster:
         self.client = client
         self.progress = progress
         self.ended = 0
-        self._arrival_s = arrival_s.tolist()
+        self._arrival_s: list[float] = arrival_s.tolist()
         self._next = 0
         self._places = [0.0] * min(client.max_concurrency or 0, len(arrival_s))  # when each may issue again: a heap
         self._idle: list[simpy.Event | None] = [None] * len(engines)
@@ -124,8 +124,8 @@ class Cluster:
         while True:
             duration = engine.begin(env.now)
             if duration is None:
-                self._idle[index] = env.event()
-                yield self._idle[index]
+                self._idle[index] = woken = env.event()
+                yield woken
                 continue
             yield env.timeout(duration)
             finished = engine.finish(env.now)

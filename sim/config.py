@@ -64,7 +64,8 @@ class SimConfig(TraceOptions):
     """Which replica takes a request: round-robin, random, least-requests, least-kv."""
 
     draft_execution: Literal["padded", "compact"] = "padded"
-    """padded: every sequence goes through all draft passes of the step, as engines do; compact: it leaves after its own."""
+    """padded: every sequence goes through all draft passes of the step, as engines do; compact: each leaves after its
+    own."""
 
     verify_execution: Literal["ragged", "padded"] = "ragged"
     """ragged: each sequence verifies its own draft; padded: all pay for the longest."""

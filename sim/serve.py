@@ -85,7 +85,9 @@ def serve(
     prefix_tokens = 0
     if server.enable_prefix_caching:
         if workload.prefix_blocks is None:
-            raise InputError(f"prefix caching: {workload.name} does not say which prompts share a prefix (mooncake does)")
+            raise InputError(
+                f"prefix caching: {workload.name} does not say which prompts share a prefix (mooncake does)"
+            )
         prefix_tokens = workload.prefix_blocks.block_tokens
     log = EventLog(len(workload))
     replay = Replay(windows, workload, seed)
@@ -93,7 +95,9 @@ def serve(
     engines = tuple(
         _engine(index, executor, workload, server, prefix_tokens, log) for index, executor in enumerate(executors)
     )
-    router = routers[server.router](np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM_ROUTER]))))
+    router = routers[server.router](
+        np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM_ROUTER])))
+    )
     cluster = Cluster(engines, router, workload.arrival_s, client or ClientConfig(), progress)
     interrupted = False
     try:
@@ -101,7 +105,12 @@ def serve(
     except KeyboardInterrupt:
         ended_s, interrupted = float(cluster.env.now), True
     return Run(
-        log, ended_s, interrupted, engines, sum(each.passes for each in executors), sum(each.outside for each in executors)
+        log,
+        ended_s,
+        interrupted,
+        engines,
+        sum(each.passes for each in executors),
+        sum(each.outside for each in executors),
     )
 
 

@@ -1,4 +1,4 @@
-"""The running sequences: one array per quantity, indexed by slot. A sequence keeps its slot until it ends or is preempted."""
+"""The running sequences: one array per quantity, indexed by slot, which a sequence keeps until it leaves."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DecodeBatch:
 
 
 class Batch:
-    """Slots of one engine. `order` lists the running slots, oldest first; `prefilling` those that have not decoded yet."""
+    """Slots of one engine. `order` lists the running ones, oldest first; `prefilling` those that do not decode yet."""
 
     def __init__(self, capacity: int, temperature: float) -> None:
         self.capacity = capacity

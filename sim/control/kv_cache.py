@@ -21,7 +21,9 @@ class KVCache:
         if num_blocks < 1 or block_size < 1:
             raise InputError(f"KV pool of {num_blocks} blocks x {block_size} tokens: both must be at least 1")
         if prefix_tokens % block_size:
-            raise InputError(f"block size {block_size} does not divide the trace's prefix blocks of {prefix_tokens} tokens")
+            raise InputError(
+                f"block size {block_size} does not divide the trace's prefix blocks of {prefix_tokens} tokens"
+            )
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.prefix_tokens = prefix_tokens

@@ -54,7 +54,8 @@ class EmissionLog:
 
     def __post_init__(self) -> None:
         for name in self.NAMES:
-            self._columns[name] = np.empty(1024, np.int32 if name in ("request", "step") else np.int16)
+            wide = name in ("request", "step")
+            self._columns[name] = np.empty(1024, np.int32) if wide else np.empty(1024, np.int16)
 
     def append(
         self,

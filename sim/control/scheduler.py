@@ -1,4 +1,4 @@
-"""The vLLM V1 scheduler: one token budget per step, running sequences first, prefill in chunks, preemption by recompute.
+"""The vLLM V1 scheduler: a token budget per step, running sequences first, chunked prefill, preemption by recompute.
 
 Order within a step: decoding sequences (oldest first), chunks of sequences already prefilling, then the queue, FCFS.
 """
@@ -180,7 +180,7 @@ class Scheduler:
             budget -= self._prefill_chunk(slot, budget, plan)
 
     def _preempt(self, slot: int, plan: Plan) -> None:
-        """Throw a running sequence out: its KV goes, its tokens stay, and it recomputes them from the head of the queue."""
+        """Throw a running sequence out: its KV goes, its tokens stay and are recomputed; it heads the queue."""
         request = int(self.batch.request[slot])
         self._emitted[request] = int(self.batch.emitted[slot])
         self.log.requests.status[request] = QUEUED

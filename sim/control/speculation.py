@@ -1,4 +1,4 @@
-"""How long each sequence drafts in a step: the policy's lengths, the straggler cap, what the sequence may still emit."""
+"""How long each sequence drafts in a step: the policy's lengths, the straggler cap, what may still be emitted."""
 
 from __future__ import annotations
 

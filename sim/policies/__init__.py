@@ -47,10 +47,10 @@ def default_cap(spec: str) -> str:
 
 def call_with_options(factory: Callable[..., Made], what: str, options: str, *leading: Any) -> Made:
     """Call `factory(*leading, **options)`, options converted by the parameters' annotations."""
-    function = factory.__init__ if inspect.isclass(factory) else factory  # type: ignore[misc]
+    function = factory.__init__ if inspect.isclass(factory) else factory
     hints = get_type_hints(function)
     skipped = len(leading) + inspect.isclass(factory)
-    names = [name for name in list(inspect.signature(function).parameters)[skipped:]]
+    names = list(inspect.signature(function).parameters)[skipped:]
     values: dict[str, Any] = {}
     for position, option in enumerate(filter(None, options.split(","))):
         key, has_key, text = option.partition("=")

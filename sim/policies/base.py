@@ -1,9 +1,9 @@
 """What a length policy is. A new policy is one new file in this folder: subclass, register, done.
 
-    @policies.register("half")
-    class Half(LengthPolicy):
-        '''Half of the last accepted run.'''
-        ...
+@policies.register("half")
+class Half(LengthPolicy):
+    '''Half of the last accepted run.'''
+    ...
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class LengthPolicy:
     """Where the rule comes from, with its confidence mark: [C] official code, [P] paper, [A] abstract, [O] our own."""
     lossless: ClassVar[bool] = True
     default_cap: ClassVar[str] = "none"
-    applies_cap: ClassVar[bool] = False
-    """True if the policy applies the cap to its own state; the engine then leaves its lengths alone."""
 
+    applies_cap: bool = False
+    """True if the policy applies the cap to its own state; the engine then leaves its lengths alone."""
     max_length: int
     """The longest draft it will ever ask for; 0 means the draft model is not needed."""
 

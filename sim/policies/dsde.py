@@ -31,7 +31,7 @@ LARGEST_KLD = 1e4
 
 @dataclass(frozen=True)
 class Preset:
-    """The constants in which the paper and its published code differ. The windows map 0..warm_up values to how many count."""
+    """The constants in which paper and published code differ. A window maps 0..warm_up values to how many count."""
 
     warm_up: int
     decay: float
@@ -55,7 +55,7 @@ def code(activation_tokens: int = 100) -> Preset:
 
 
 def wvir(short: Floats, long: Floats, count: Ints) -> Floats:
-    """Weighted variance intensity ratio, float[B]; 0 with fewer than two values, STEADY_WVIR if the long one is constant."""
+    """WVIR, float[B]: 0 with fewer than two values, STEADY_WVIR if the long window is constant."""
     steady = long < STEADY_VARIANCE
     ratio = np.where(steady, STEADY_WVIR, short / np.where(steady, 1.0, long))
     return np.where(count < 2, 0.0, ratio)
@@ -78,9 +78,9 @@ class DSDE(LengthPolicy):
     min_spec, max_spec bounds of k; the paper preset uses min_spec as SL_min
     activation_tokens  code preset: length of history and warm-up (the class default of the original is 30)
 
-    SL_max is calibrated once per sequence: one that accepts nothing while it warms up keeps SL_min for its life. After a
-    step in which a sequence drafted nothing it keeps its last mean KLD [O]; the original takes 0 there, that is SL_max.
-    A preempted sequence warms up again.
+    SL_max is calibrated once per sequence: one that accepts nothing while it warms up keeps SL_min for its life. After
+    a step without a draft a sequence keeps its last mean KLD [O]; the original takes 0 there, that is SL_max. A
+    preempted sequence warms up again.
     """
 
     name = "dsde"
@@ -141,9 +141,8 @@ class DSDE(LengthPolicy):
     def observe(self, batch: DecodeBatch, outcome: Outcome) -> None:
         slots, proposed = batch.slot, outcome.proposed
         depth = int(proposed.max())
-        kld = outcome.signals.kld[:, :depth]
         drafted = np.arange(depth) < proposed[:, None]
-        kld = np.where(drafted, np.fmin(kld, LARGEST_KLD), 0.0)
+        kld = np.where(drafted, np.fmin(outcome.signals.kld[:, :depth], LARGEST_KLD), 0.0).astype(np.float64)
         self.history.append(slots, kld, proposed)
         self.mean_kld[slots] = np.where(proposed > 0, kld.sum(axis=1) / np.maximum(proposed, 1), self.mean_kld[slots])
         observe = self._observe_paper if self.preset == "paper" else self._observe_code
@@ -151,15 +150,14 @@ class DSDE(LengthPolicy):
 
     def _observe_paper(self, batch: DecodeBatch, outcome: Outcome, kld: Floats) -> None:
         slots = batch.slot
-        warming = ~self.calibrated[slots]
-        if warming.any():
+        warming = np.flatnonzero(~self.calibrated[slots])
+        if len(warming):
             rows = slots[warming]
             self._sample(rows, outcome.accepted[warming], kld[warming], outcome.proposed[warming])
             self._calibrate_paper(rows[self.history.count[rows] == self.warm_up])
-        length = np.rint(scaled_length(self._wvir(slots), self.mean_kld[slots], self.k_min[slots], self.k_max[slots]))
-        self.next_length[slots] = np.where(
-            self.calibrated[slots], np.clip(length, 1, self.max_spec).astype(np.int64), self.initial
-        )
+        ready = slots[self.calibrated[slots]] if len(warming) else slots
+        length = scaled_length(self._wvir(ready), self.mean_kld[ready], self.k_min[ready], self.k_max[ready])
+        self.next_length[ready] = np.clip(np.rint(length), 1, self.max_spec)
 
     def _calibrate_paper(self, slots: Ints) -> None:
         """SL_max = A_max (1 + mean KLD / max KLD), within [SL_min, max_spec]; SL_min is a constant."""
@@ -198,7 +196,7 @@ class DSDE(LengthPolicy):
             self.scheduled[slots] = np.minimum(self.scheduled[slots], limit)
 
     def _calibrate_code(self, slots: Ints) -> None:
-        """k_max = A_max (1 + mean / (2 max)), half to even; k_min = a tenth of it, rounded up; both within the bounds."""
+        """k_max = A_max (1 + mean / (2 max)), half to even; k_min = a tenth of it, rounded up; within the bounds."""
         largest = self.kld_max[slots]
         spread = self.kld_sum[slots] / np.maximum(self.kld_count[slots], 1) / np.where(largest > 0, largest, 1.0)
         k_max = np.clip(np.rint(self.most_accepted[slots] * (1 + 0.5 * spread)), self.min_spec, self.max_spec)

@@ -8,10 +8,9 @@ differences of policy. Before the first rejection, position t + d of the output 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.control.batch import DecodeBatch, Floats, Ints
-from sim.replay.windows import Windows
+from sim.control.batch import DecodeBatch, Ints
+from sim.replay.windows import Table, Windows
 from traces.workload import Workload
 
 _STREAM_TRAJECTORY, _STREAM_LUCK = 101, 102
@@ -63,7 +62,8 @@ class Replay:
         accepted = np.zeros((len(batch), depth + 1), np.bool_)  # the last column is the end of the draft
         luck = self._luck[self._luck_base[batch.request] + batch.emitted, :depth]
         np.less(luck, self.windows.accept[row, :depth], out=accepted[:, :depth])
-        return accepted.argmin(axis=1)
+        runs: Ints = accepted.argmin(axis=1)
+        return runs
 
 
 class ReplaySignals:
@@ -76,35 +76,34 @@ class ReplaySignals:
         self._runs = runs
         self._depth = depth
 
-    def _table(self, name: str) -> Floats:
+    def _table(self, name: str) -> Table:
         """On-trajectory values up to the first rejection, the off-trajectory ones of that rejection after it."""
         windows, depth = self._replay.windows, self._depth
-        values: NDArray[np.float64] = windows.on[name][self._row, :depth].astype(np.float64)
+        values = windows.on[name][self._row, :depth]
         lost = np.flatnonzero(self._runs < depth - 1)  # rejected before the last proposal
         if len(lost) and name in windows.off:
             batch, first = self._batch, self._runs[lost]
             row = self._replay.row(batch.request[lost], batch.emitted[lost] + first)
             after = np.arange(depth) - first[:, None] - 1
-            off = np.take_along_axis(windows.off[name][row], np.maximum(after, 0), axis=1)
-            values[lost] = np.where(after >= 0, off, values[lost])
+            values[lost] = np.where(after >= 0, windows.off[name][row[:, None], np.maximum(after, 0)], values[lost])
         return values
 
     @property
-    def draft_entropy(self) -> Floats:
+    def draft_entropy(self) -> Table:
         return self._table("draft_entropy")
 
     @property
-    def draft_prob(self) -> Floats:
+    def draft_prob(self) -> Table:
         return self._table("draft_prob")
 
     @property
-    def kld(self) -> Floats:
+    def kld(self) -> Table:
         return self._table("kld")
 
     @property
-    def jsd(self) -> Floats:
+    def jsd(self) -> Table:
         return self._table("jsd")
 
     @property
-    def target_entropy(self) -> Floats:
+    def target_entropy(self) -> Table:
         return self._table("target_entropy")

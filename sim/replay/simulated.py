@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -136,22 +137,21 @@ class SimulatedExecutor:
             pairs += int(behind @ known) - _triangle(behind)
             seqs += len(known)
         seconds = self._seconds(self.draft, new, kv, pairs, seqs) if seqs else 0.0
-        if drafted > 1:
-            left, context_tokens = self._drafting(batch, proposed, drafted)
-            read = context_tokens + left * np.arange(1, drafted)
-            seconds += float(self.draft.seconds(left, read, read, left).sum())
-            self._count(self.draft, float(left[0]), float(read[-1]), float(left[0]), drafted - 1)
+        for left, context_tokens, passes in self._further_passes(batch, proposed, drafted):
+            seconds += self._seconds(
+                self.draft, left, context_tokens + left * passes, context_tokens + left * passes, left
+            )
         return seconds
 
-    def _drafting(self, batch: DecodeBatch, proposed: Ints, drafted: int) -> tuple[Ints, Ints]:
-        """Sequences, and their known tokens in all, that take part in the passes for draft token 2, 3, ..., drafted."""
+    def _further_passes(self, batch: DecodeBatch, proposed: Ints, drafted: int) -> Iterator[tuple[int, int, int]]:
+        """For draft token 2, 3, ...: sequences in its pass, their known tokens in all, draft tokens read before it."""
         if self.execution.draft == "padded":
-            return (
-                np.full(drafted - 1, len(batch)),
-                np.full(drafted - 1, int(batch.known_tokens.sum())),
-            )
-        still = proposed[:, None] >= np.arange(2, drafted + 1)
-        return still.sum(axis=0), batch.known_tokens @ still
+            left, known = len(batch), int(batch.known_tokens.sum()) if drafted > 1 else 0
+            yield from ((left, known, passes) for passes in range(1, drafted))
+            return
+        for passes in range(1, drafted):
+            still = proposed > passes
+            yield int(still.sum()), int(batch.known_tokens @ still), passes
 
     def _seconds(self, cost: ForwardCost, new: int, kv: int, pairs: int, seqs: int) -> float:
         self._count(cost, new, kv, seqs, 1)

@@ -75,7 +75,7 @@ REGIME_ROWS = 32768
 
 
 def regimes(seed: int = 0) -> Windows:
-    """A two-state Markov source of stable and unstable stretches in which acceptance, entropy, KLD and JSD move together.
+    """A two-state Markov source: stable and unstable stretches in which acceptance, entropy, KLD and JSD move together.
 
     Synthetic [O]: its parameters are chosen, not measured. Stationary mean acceptance 0.783 = (2 * 0.90 + 0.55) / 3.
     """

@@ -1,9 +1,10 @@
 """Acceptance windows: what a draft and a target said about recorded text, in the form in which it is replayed.
 
-Row t of a trajectory is the window of K tokens that the draft proposes after the first t output tokens. As long as every
-token is accepted the window runs along the trajectory; after a rejection the draft goes on from a token that the target
-did not want, and what it says there depends only on where that was: the `off_*` tables. A window in a step is therefore
-the on-trajectory row up to and including the first rejection, and the off-trajectory row of that position after it.
+Row t of a trajectory is the window of K tokens that the draft proposes after the first t output tokens. As long as
+every token is accepted the window runs along the trajectory; after a rejection the draft goes on from a token that the
+target did not want, and what it says there depends only on where that was: the `off_*` tables. A window in a step is
+therefore the on-trajectory row up to and including the first rejection, and the off-trajectory row of that position
+after it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Windows:
                 it were; 0 or 1 for greedy decoding
     on, off     signal name -> float32[R, K]: along the trajectory; and of proposal number j after a rejection at row r.
                 `off` may be empty: then the on-trajectory values stand in, and `notes` says so
-    start       int64[S]: first row of each trajectory, ascending, starting at 0; a trajectory ends where the next starts
+    start       int64[S]: first row of each trajectory, ascending from 0; a trajectory ends where the next one starts
     task        name of each trajectory's task, length S
     kind        "measured" or "synthetic", for every output
     name        where it comes from
@@ -68,7 +69,7 @@ class Windows:
     @property
     def depth(self) -> int:
         """K, the longest draft that can be replayed."""
-        return self.accept.shape[1]
+        return int(self.accept.shape[1])
 
     @property
     def rows_of(self) -> NDArray[np.int64]:

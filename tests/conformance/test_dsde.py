@@ -77,7 +77,9 @@ def check_step(policy: DSDE, rows: list[dict[str, Any]], temperature: Any, where
         at = f"{where} request {slot}"
         assert policy.history.count[slot] == row["hist"], at
         assert policy.next_length[slot] == row["k_next"], at
-        if row["k"] > 0:  # after k = 0 the original's own k jumps to SL_max; ours keeps its mean KLD [O]. k_next is equal
+        if (
+            row["k"] > 0
+        ):  # after k = 0 the original's own k jumps to SL_max; ours keeps its mean KLD [O]. k_next is equal
             assert policy.scheduled[slot] == row["k_sched"], at
         if row["bounds"]:
             assert [policy.k_min[slot], policy.k_max[slot]] == row["bounds"], at

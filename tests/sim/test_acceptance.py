@@ -60,7 +60,7 @@ def test_another_seed_is_other_luck():
 
 
 def recorded() -> Windows:
-    """Two greedy trajectories of 3 and 2 positions, K = 3. KLD on the trajectory: 10 * row + depth; off it: 100 more."""
+    """Greedy trajectories of 3 and 2 positions, K = 3. KLD on the trajectory: 10 * row + depth; off it: 100 more."""
     accept = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1], [0, 0, 0]], np.float32)
     kld = np.array([[10 * row + depth for depth in range(3)] for row in range(5)], np.float32)
     return Windows("test", "measured", accept, {"kld": kld}, {"kld": kld + 100}, np.array([0, 3]), ("chat", "code"))

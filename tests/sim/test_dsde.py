@@ -50,7 +50,7 @@ def test_wvir_guards():
 
 def test_paper_warms_up_with_five_until_thirty_tokens():
     # k = 5 a step: 30 tokens are known after the 6th verification, and only then k changes.
-    # All accepted: A_max = 5; KLD alternates 0.1 and 0.2 in each row of five: mean .14, max .2: SL_max = 5 (1 + .7) = 8.5
+    # All accepted: A_max = 5; KLD 0.1 and 0.2 by turns in each row: mean .14, max .2: SL_max = 5 (1 + .7) = 8.5
     rule = policy("dsde", num_slots=1)
     row, seen = [0.1, 0.2, 0.1, 0.2, 0.1], []
     for _ in range(6):

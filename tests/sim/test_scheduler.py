@@ -188,7 +188,11 @@ def test_padded_verification_charges_the_longest_draft_for_all():
     costs = {}
     for mode in ("ragged", "padded"):
         result = run(
-            requests(10, [20, 3]), policy="fixed:k=3", acceptance="iid:0", target=target, execution=Execution(verify=mode)
+            requests(10, [20, 3]),
+            policy="fixed:k=3",
+            acceptance="iid:0",
+            target=target,
+            execution=Execution(verify=mode),
         )
         costs[mode] = step_column(result, "verify_s")[1]
     assert (costs["ragged"], costs["padded"]) == pytest.approx((0.006, 0.008), abs=1e-6)
