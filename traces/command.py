@@ -21,7 +21,7 @@ def parse(config: type[Config], prog: str, description: str, args: Sequence[str]
     options = (tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff)
     try:
         with contextlib.redirect_stderr(captured):
-            return tyro.cli(config, prog=prog, description=description, args=args, config=options)
+            return tyro.cli(config, prog=f"python -m {prog}", description=description, args=args, config=options)
     except SystemExit as exit_:
         if exit_.code in (0, None):
             raise
@@ -29,11 +29,21 @@ def parse(config: type[Config], prog: str, description: str, args: Sequence[str]
 
 
 def _first_sentence(box: str, prog: str) -> str:
-    """The message inside tyro's framed, wrapped error box, without frame, help text and rules."""
-    body: list[str] = []
-    for line in box.splitlines():
-        if re.match(r"│ ─+ │", line):
-            break
-        if line.startswith("│"):
-            body.append(line.strip("│ "))
-    return f"{' '.join(body)} (see python -m {prog} --help)"
+    """The message inside tyro's error box, without frame, title, help text and rules.
+
+    The box is drawn with lines or, where the terminal's encoding lacks them, with dashes; either way the message stands
+    between the first rule and the second.
+    """
+    rules, message = 0, []
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines():
+        content = line.strip("│ ")
+        if line.startswith(("╭", "╰")) or (content and not content.strip("-─")):
+            rules += 1
+        elif rules == 1 and content:
+            message.append(content)
+    sentence = " ".join(message)
+    wrong_type = re.match(r"Error parsing (--\S+): .*?(INT|FLOAT).*? instantiated from \['(.*?)'\]", sentence)
+    if wrong_type:
+        flag, kind, value = wrong_type.groups()
+        sentence = f"{flag} {value}: expected {'a whole number' if kind == 'INT' else 'a number'}"
+    return f"{sentence} (see python -m {prog} --help)"

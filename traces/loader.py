@@ -30,8 +30,8 @@ def load(options: TraceOptions | str | Path, **fields: object) -> Workload:
 
     `load("sharegpt", num_prompts=200)` is short for `load(TraceOptions(trace="sharegpt", num_prompts=200))`.
     A file is read in full, filtered (`vllm_filter`), sorted by arrival, then cut (`skip_requests`, `num_prompts`);
-    named and random traces are sampled, so that the first n of a larger sample are the sample of n. How the arrivals came
-    about, and everything assumed, is in the workload's `notes`.
+    named and random traces are sampled, so that the first n of a larger sample are the sample of n. How the arrivals
+    came about, and everything assumed, is in the workload's `notes`.
     Raises `InputError` for whatever the user can mend, an option that does not apply to the trace included.
     """
     if not isinstance(options, TraceOptions):

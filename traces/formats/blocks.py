@@ -25,8 +25,8 @@ def is_timed(head: Head) -> bool:
 
 def counts_seconds(head: Head) -> bool:
     """Whether a timed trace has seconds and small blocks (vLLM, Alibaba), not Mooncake's milliseconds and 512 tokens:
-    a time has a fraction, or the blocks can only have 16 tokens."""
-    if any(isinstance(time := record.get(TIME), float) and not time.is_integer() for record in head.records):
+    times are written with a decimal point, or the blocks can only have 16 tokens."""
+    if any(isinstance(record.get(TIME), float) for record in head.records):
         return True
     sizes = [
         (tokens, len(ids))

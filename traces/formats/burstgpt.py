@@ -18,8 +18,9 @@ FAILED = "failed (0 response tokens)"
 
 @FORMATS.register("burstgpt")
 class BurstGpt(TraceFormat):
-    """A row with 0 response tokens is a request that failed: dropped and counted, or kept as a request of one output
-    token (the least a request can generate) under --keep-failed. A row with 0 request tokens is dropped either way."""
+    """A row with 0 response tokens is a request that failed: dropped and counted, or kept under --keep-failed as a
+    request of one output token, the least there is, and of one prompt token where its prompt was not recorded either.
+    A row with 0 request tokens and an answer is a fault of the log: dropped and counted on its own."""
 
     summary = "BurstGPT CSV: Timestamp, Request tokens, Response tokens (0 = failed), any other columns"
     content = "CSV"
@@ -39,10 +40,11 @@ class BurstGpt(TraceFormat):
             table.times_s(time, seconds_per_unit(options, default="s")),
             task=None if log_type is None else table.texts(log_type),
         )
-        failed = int(((rows.output_tokens == 0) & (rows.prompt_tokens > 0)).sum())
-        if options.keep_failed and failed:
+        failed = rows.output_tokens == 0
+        if options.keep_failed and failed.any():
+            rows.prompt_tokens = np.where(failed, np.maximum(rows.prompt_tokens, 1), rows.prompt_tokens)
             rows.output_tokens = np.maximum(rows.output_tokens, 1)
-            rows.notes.append(f"{failed} failed requests (0 response tokens) kept as requests of 1 output token.")
+            rows.notes.append(f"{failed.sum()} failed requests (0 response tokens) kept as requests of 1 output token.")
         return rows.drop_zero_lengths(zero_output=FAILED)
 
     def write(self, workload: Workload) -> str:

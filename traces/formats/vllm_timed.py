@@ -12,8 +12,8 @@ from traces.workload import Workload
 
 @FORMATS.register("vllm-timed")
 class VllmTimed(TraceFormat):
-    """Also the format of Alibaba's Qwen-Bailian traces. Told from Mooncake by fractions in the
-    times or 16-token blocks; a file without either is taken for Mooncake's milliseconds."""
+    """Also the format of Alibaba's Qwen-Bailian traces. Told from Mooncake by times with a
+    decimal point or 16-token blocks; a file without either is taken for Mooncake's milliseconds."""
 
     summary = "vLLM timed_trace JSONL (also Qwen-Bailian): timestamp (s), input_length, output_length, hash_ids"
     content = "JSON Lines"
