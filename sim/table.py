@@ -150,12 +150,15 @@ def _policy(run: Results) -> str:
 
 def _header(runs: Sequence[Results]) -> Table:
     first, config = runs[0].provenance, runs[0].config
-    rate = config.get("request_rate")
-    offered = {None: "", "inf": ", all at once", float("inf"): ", all at once"}.get(rate, f", {rate} req/s")
+    load = [f"{len(runs[0].workload):,} requests"]
+    if config.get("request_rate") is not None:
+        load.append(f"request rate {config['request_rate']}")
+    if config.get("max_concurrency") is not None:
+        load.append(f"at most {config['max_concurrency']:,} in flight")
     profile = f"{first.profile} ({first.profile_digest[:8]})"
     lines = {
         "trace": f"{first.trace}, {first.trace_origin}",
-        "load": f"{len(runs[0].workload):,} requests{offered}, seed {first.seed}",
+        "load": ", ".join([*load, f"seed {first.seed}"]),
         "models": f"{first.target} with {first.draft}",
         "profile": profile,
         "policy": " | ".join(_policy(run) for run in runs),

@@ -60,11 +60,9 @@ def test_results_json_has_vllms_keys_at_top_level(tmp_path):
     assert content["provenance"]["profile_digest"] == "0123abcd"
 
 
-@pytest.mark.golden
-def test_keys_cover_those_of_a_real_vllm_file(golden):
-    real = golden.parent / "vllm" / "draft4-k3-inf-c8-a.json"
-    if not real.exists():
-        pytest.skip(f"{real} is absent")
+@pytest.mark.shared_data
+def test_keys_cover_those_of_a_real_vllm_file(shared_data):
+    real = shared_data / "vllm" / "draft4-k3-inf-c8-a.json"
     # not ours to know: the clock and tokenizer of the client, an extra of its user, audio, and vLLM's own queue times
     others = {"date", "endpoint_type", "label", "tokenizer_id", "load0", "rtfx", "queue_times"}
     assert set(json.loads(real.read_text("utf-8"))) - others <= set(small().to_dict(detailed=True))
