@@ -1,4 +1,4 @@
-"""Every case of vLLM's own metric function, and its parsing of SLO arguments."""
+"""Every case of vLLM's own metric function, its parsing of SLO arguments, and its files of real runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import pytest
 
 from sim.latency import bench_metrics, parse_goodput, timings_of_client
 from traces.errors import InputError
-
-pytestmark = pytest.mark.golden
 
 TOTALS = {"total_input": "total_input_tokens", "total_output": "total_output_tokens"}
 
@@ -38,6 +36,7 @@ def undefined_here(case: dict, measured: dict) -> set[str]:
     return keys | (set() if case["slo_ms"] else {"request_goodput"})
 
 
+@pytest.mark.golden
 def test_metrics_of_every_case(golden):
     cases = json.loads((golden / "vllm_bench_metrics.json").read_text("utf-8"))["cases"]
     for case in cases:
@@ -56,6 +55,7 @@ def test_metrics_of_every_case(golden):
         assert counts == case["output_lens"], case["name"]
 
 
+@pytest.mark.golden
 def test_slo_arguments(golden):
     for case in json.loads((golden / "vllm_bench_metrics.json").read_text("utf-8"))["slo_arguments"]:
         if case["accepted"]:
@@ -64,3 +64,19 @@ def test_slo_arguments(golden):
             with pytest.raises(InputError) as error:
                 parse_goodput(case["given"])
             assert "\n" not in str(error.value)
+
+
+@pytest.mark.shared_data
+def test_figures_of_real_runs_follow_from_their_details(shared_data):
+    # vLLM's own files, several tokens per chunk among them: the summary recomputed from the lists beside it
+    files = sorted((shared_data / "vllm").glob("*-inf-*.json"))
+    assert files
+    for path in files:
+        run = json.loads(path.read_text("utf-8"))
+        lists = ("input_lens", "output_lens", "start_times", "ttfts", "latencies", "itls")
+        success = [not error for error in run["errors"]]
+        measured = bench_metrics(timings_of_client(success, *(run[name] for name in lists)), run["duration"])
+        compared = {key for key in measured if key in run and key != "request_goodput"}
+        assert len(compared) > 30
+        for key in compared:
+            assert measured[key] == pytest.approx(run[key], rel=1e-9), (path.name, key)
