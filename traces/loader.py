@@ -1,7 +1,8 @@
-"""From options to a workload: read or sample the lengths, cut the slice, decide the arrivals."""
+"""From options to a workload: read or sample the lengths, cut the slice, let the requests arrive."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces import formats
-from traces.arrivals import DrawnRate, OwnTimes, draw_arrivals, draw_ramp_up, parse_request_rate
 from traces.errors import InputError
 from traces.files import read_text
+from traces.formats.base import MAX_TOKENS
 from traces.named import NAMES, NamedTrace, named_trace
 from traces.options import TraceOptions, flag, given
 from traces.randomness import Stream, generator
 from traces.synthetic import RANDOM, random_lengths
+from traces.timing import arrive
 from traces.workload import Workload
 
 DEFAULT_NUM_PROMPTS = 1000  # of a trace that has no end; vLLM's --num-prompts
-RATE_OPTIONS = frozenset({"request_rate", "burstiness", "ramp_up_strategy", "ramp_up_start_rps", "ramp_up_end_rps"})
-ANY_TRACE = RATE_OPTIONS | {"trace", "num_prompts", "skip_requests", "seed", "output_len"}
+MAX_NUM_PROMPTS = 10**8  # some gigabytes of arrays
 FILE_ONLY = formats.FORMAT_OPTIONS | {"trace_format", "oversample", "arrival_jitter_s", "vllm_filter"}
 RANDOM_ONLY = frozenset({"input_len", "range_ratio"})
 
@@ -50,12 +51,13 @@ def load(options: TraceOptions | str | Path, **fields: object) -> Workload:
 
 
 def _check(options: TraceOptions) -> None:
-    if options.num_prompts is not None and options.num_prompts < 1:
-        raise InputError(f"--num-prompts {options.num_prompts}: expected a whole number of at least 1")
+    if options.num_prompts is not None and not 1 <= options.num_prompts <= MAX_NUM_PROMPTS:
+        raise InputError(f"--num-prompts {options.num_prompts}: expected a whole number from 1 to {MAX_NUM_PROMPTS}")
     if options.skip_requests < 0:
         raise InputError(f"--skip-requests {options.skip_requests}: expected a whole number of at least 0")
-    if options.output_len is not None and options.output_len < 1:
-        raise InputError(f"--output-len {options.output_len}: expected a whole number of at least 1")
+    for field, tokens in (("input_len", options.input_len), ("output_len", options.output_len)):
+        if tokens is not None and not 1 <= tokens <= MAX_TOKENS:
+            raise InputError(f"{flag(field)} {tokens}: expected a whole number from 1 to {MAX_TOKENS}")
     if options.seed < 0:
         raise InputError(f"--seed {options.seed}: expected a whole number of at least 0")
 
@@ -69,7 +71,7 @@ def _synthetic(options: TraceOptions) -> Workload:
     n = options.skip_requests + (options.num_prompts or DEFAULT_NUM_PROMPTS)
     prompt, output, note = random_lengths(n, options.input_len, options.output_len, options.range_ratio, options.seed)
     workload = Workload(RANDOM, "synthetic", np.zeros(n), prompt, output, notes=(note,))
-    return _arrive(_slice(workload, options.skip_requests, None), options)
+    return arrive(_slice(workload, options.skip_requests, None), options)
 
 
 def _sampled(options: TraceOptions, trace: NamedTrace) -> Workload:
@@ -84,12 +86,12 @@ def _sampled(options: TraceOptions, trace: NamedTrace) -> Workload:
         task=(trace.task,),
         notes=trace.notes,
     )
-    return _arrive(_override_output(_slice(workload, options.skip_requests, None), options), options, trace)
+    return arrive(_override_output(_slice(workload, options.skip_requests, None), options), options, trace)
 
 
 def _replayed(options: TraceOptions) -> Workload:
     path = Path(options.trace)
-    if not path.exists():
+    if not os.path.exists(path):  # unlike Path.exists, False for a name too long for the system
         raise InputError(f"no trace {options.trace!r}: neither a file nor one of {', '.join((*NAMES, RANDOM))}")
     rows = formats.read(read_text(path), options)
     notes = list(rows.notes)
@@ -124,7 +126,7 @@ def _replayed(options: TraceOptions) -> Workload:
     workload = _slice(workload, options.skip_requests, options.num_prompts)
     if options.num_prompts and len(workload) < options.num_prompts:
         workload = _fill_up(workload, options)
-    return _arrive(_note_output(workload, options), options)
+    return arrive(_note_output(workload, options), options)
 
 
 def _passes_vllm_filter(prompt: NDArray[np.int64], output: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -190,73 +192,3 @@ def _note_output(workload: Workload, options: TraceOptions) -> Workload:
     if options.output_len is None:
         return workload
     return replace(workload, notes=(*workload.notes, f"Every output is set to {options.output_len} tokens."))
-
-
-def _arrive(workload: Workload, options: TraceOptions, trace: NamedTrace | None = None) -> Workload:
-    """The workload with its arrivals, and a first note that says where they come from."""
-    n, seed = len(workload), options.seed
-    burstiness = 1.0 if options.burstiness is None else options.burstiness
-    if options.ramp_up_strategy is not None:
-        return _ramp_up(workload, options, burstiness)
-    for field in ("ramp_up_start_rps", "ramp_up_end_rps"):
-        if getattr(options, field) is not None:
-            raise InputError(f"{flag(field)} needs --ramp-up-strategy linear or exponential")
-
-    modelled = trace.arrivals if trace else None
-    rate = _rate(workload, options, trace)
-    if isinstance(rate, OwnTimes) and modelled:
-        shape = modelled.gamma_shape if options.burstiness is None else burstiness
-        rps = modelled.rate_rps * rate.density
-        note = f"Arrivals modelled: gamma gaps of shape {shape:g} at {rps:.4g} requests/s; {modelled.note}."
-        return _timed(workload, draw_arrivals(n, rps, shape, seed), note, has_times=False)
-    if isinstance(rate, OwnTimes):
-        if options.burstiness is not None:
-            raise InputError("--burstiness applies to drawn arrivals; with the trace's own times give --request-rate R")
-        density = "" if rate.density == 1 else f", {rate.density:g} times as dense"
-        note = f"Arrivals at the trace's own times{density}."
-        return _timed(workload, workload.arrival_s / rate.density, note, has_times=True)
-    times = draw_arrivals(n, rate.rate_rps, burstiness, seed)
-    if rate.rate_rps == float("inf"):
-        if options.burstiness is not None:
-            raise InputError("--burstiness applies to a finite --request-rate; here all requests arrive at once")
-        note = "All requests arrive at once."
-        if options.request_rate is None:
-            note = "All requests arrive at once, as in vllm bench serve without --request-rate: the trace has no times."
-        return _timed(workload, times, note, has_times=False)
-    kind = "Poisson" if burstiness == 1 else f"gamma of burstiness {burstiness:g}"
-    origin = "" if options.request_rate else ", this trace's default rate"
-    return _timed(workload, times, f"Arrivals drawn: {kind} at {rate.rate_rps:g} requests/s{origin}.", has_times=False)
-
-
-def _rate(workload: Workload, options: TraceOptions, trace: NamedTrace | None) -> OwnTimes | DrawnRate:
-    has_own = workload.has_times or (trace is not None and trace.arrivals is not None)
-    if options.request_rate is None:
-        if has_own:
-            return OwnTimes()
-        return DrawnRate(trace.default_rate_rps if trace else float("inf"))
-    rate = parse_request_rate(options.request_rate)
-    if isinstance(rate, OwnTimes) and not has_own:
-        raise InputError(f"--request-rate {options.request_rate}: {workload.name} has no times of its own; give a rate")
-    if isinstance(rate, DrawnRate) and options.arrival_jitter_s is not None:
-        raise InputError(
-            f"--arrival-jitter-s applies to the trace's own times, not with --request-rate {rate.rate_rps:g}"
-        )
-    return rate
-
-
-def _ramp_up(workload: Workload, options: TraceOptions, burstiness: float) -> Workload:
-    start, end = options.ramp_up_start_rps, options.ramp_up_end_rps
-    strategy = options.ramp_up_strategy
-    if strategy is None or start is None or end is None:
-        raise InputError("--ramp-up-strategy needs --ramp-up-start-rps and --ramp-up-end-rps")
-    if options.request_rate is not None:
-        raise InputError("--ramp-up-strategy sets the rate itself; leave --request-rate out")
-    if options.arrival_jitter_s is not None:
-        raise InputError("--arrival-jitter-s applies to the trace's own times, not with --ramp-up-strategy")
-    times = draw_ramp_up(len(workload), strategy, start, end, burstiness, options.seed)
-    note = f"Arrivals drawn: {strategy} ramp-up from {start:g} to {end:g} requests/s, burstiness {burstiness:g}."
-    return _timed(workload, times, note, has_times=False)
-
-
-def _timed(workload: Workload, arrival_s: NDArray[np.float64], note: str, has_times: bool) -> Workload:
-    return replace(workload, arrival_s=arrival_s, has_times=has_times, notes=(note, *workload.notes))

@@ -20,15 +20,13 @@ def random_lengths(
     """Prompt and output tokens of `n` requests, and a note on them. shape: [n] each.
 
     Whole numbers, uniform in [floor(len (1 - r)), ceil(len (1 + r))] with both ends, at least 1; r = 0 gives every
-    request the same lengths. Raises `InputError` unless the lengths are at least 1 and 0 <= r < 1.
+    request the same lengths. Raises `InputError` unless 0 <= r < 1.
     """
     ratio = 0.0 if range_ratio is None else range_ratio
     if not 0 <= ratio < 1:
         raise InputError(f"--range-ratio {ratio:g}: expected a number of at least 0 and below 1")
     prompt = DEFAULT_INPUT_LEN if input_len is None else input_len
     output = DEFAULT_OUTPUT_LEN if output_len is None else output_len
-    if prompt < 1:
-        raise InputError(f"--input-len {prompt}: expected a whole number of at least 1")
     columns = [
         generator(seed, stream).integers(*_bounds(mean, ratio), size=n, endpoint=True)
         for stream, mean in ((Stream.PROMPT_TOKENS, prompt), (Stream.OUTPUT_TOKENS, output))

@@ -69,7 +69,7 @@ REGIME_SPREAD = 6.0
 """Concentration of the beta law of acceptance within a regime [O]."""
 REGIME_LEAVE = (1 / 40, 1 / 20)
 """Chance per token to leave the regime: stretches of 40 and 20 tokens in the mean [O]."""
-REGIME_OFF = 0.6
+REGIME_OFF = 0.9
 """After a rejection the draft is off the text: the chance behind its signals falls to this share [O]."""
 REGIME_ROWS = 32768
 

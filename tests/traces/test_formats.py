@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,12 @@ def test_bad_json_value_is_named(tmp_path, name):
             "yesterday",
             r"3: column TIMESTAMP: value 'yesterday', expected a date",
         ),
+        (
+            "azure",
+            "2023-11-16 18:15:49",
+            "2423-11-16 18:15:49",
+            r"3: column TIMESTAMP: value '2423-.*, expected a date",
+        ),
         ("burstgpt", "7.5", "soon", r"3: column Timestamp: value 'soon', expected a number"),
         ("lengths", "2.5", "nan", r"3: column arrival_s: value 'nan', expected a number"),
         ("lengths", "300", "-300", r"3: column prompt_tokens: value '-300', expected a whole number of at least 0"),
@@ -165,6 +172,15 @@ def test_unknown_content_lists_the_formats(tmp_path):
 def test_unknown_format_lists_the_known(tmp_path):
     with pytest.raises(InputError, match="unknown trace format 'parquet'; known: azure"):
         load(write(tmp_path, TEXTS["azure"]), trace_format="parquet")
+
+
+@pytest.mark.parametrize("name", sorted({*TIMED, "vllm-custom"}))
+def test_zero_output_is_no_request_in_any_format(tmp_path, name):  # F16
+    # the second request's 7 output tokens become 0
+    none = re.sub(r"(?<=[ ,])7(?=[,\n\]}])", "0", TEXTS[name])
+    workload = load(write(tmp_path, none))
+    assert workload.output_tokens.tolist() == [20]
+    assert sum(workload.dropped.values()) == 1
 
 
 def test_zero_output_is_dropped_and_counted(tmp_path):  # F16

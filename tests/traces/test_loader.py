@@ -102,6 +102,8 @@ def test_ramp_up(three):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"num_prompts": 10**12}, "--num-prompts 1000000000000: expected"),
+        ({"request_rate": "trace*1e-320"}, "so thin that the times overflow"),
         ({"input_len": 5}, "--input-len applies only to the random trace"),
         ({"range_ratio": 0.5}, "--range-ratio applies only to the random trace"),
         ({"num_prompts": 0}, "--num-prompts 0: expected"),
@@ -136,6 +138,8 @@ def test_option_that_cannot_be(three, fields, message):
         ("random", {"oversample": True}, "--oversample applies only to a trace file; random is synthetic"),
         ("random", {"input_len": 0}, "--input-len 0: expected"),
         ("random", {"range_ratio": 1.0}, "--range-ratio 1: expected"),
+        ("random", {"input_len": 10**30}, "--input-len 1000000000000000000000000000000: expected"),
+        ("x" * 5000, {}, "neither a file nor one of"),
         ("nowhere.csv", {}, "no trace 'nowhere.csv': neither a file nor one of sharegpt, "),
     ],
 )

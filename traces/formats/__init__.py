@@ -29,7 +29,7 @@ def read(file: TextFile, options: TraceOptions) -> Rows:
     for field in sorted(FORMAT_OPTIONS & given(options) - trace_format.options):
         takers = ", ".join(known for known in FORMATS if field in FORMATS[known].options)
         raise InputError(f"{flag(field)} applies to {takers} files; {file.path} is {name}")
-    return trace_format.read(file, options)
+    return trace_format.read(file, options).drop_zero_lengths(trace_format.zero_output)
 
 
 def recognise(file: TextFile) -> str:

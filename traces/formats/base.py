@@ -20,8 +20,8 @@ Content = Literal["CSV", "JSON Lines", "a JSON array", "a JSON object"]
 
 HEAD_LINES = 20
 ZERO_PROMPT = "0 prompt tokens"
-ZERO_OUTPUT = "0 output tokens"
 MAX_TOKENS = 10**9  # a length beyond this is a time stamp in the wrong column
+MAX_TIME = 1e30  # in any unit; differences of times stay finite
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Rows:
     dropped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def drop_zero_lengths(self, zero_output: str = ZERO_OUTPUT) -> Rows:
+    def drop_zero_lengths(self, zero_output: str) -> Rows:
         """Without the rows that are no requests, each counted under one reason; an output of 0 is looked at first."""
         no_output = self.output_tokens == 0
         no_prompt = (self.prompt_tokens == 0) & ~no_output
@@ -63,15 +63,17 @@ class Rows:
 class TraceFormat:
     """One file format. Stateless; `FORMATS` holds the classes by name.
 
-    summary   one line for the help
-    content   what kind of text the format is, compared with what the file holds before `read` is called
-    options   fields of `TraceOptions` that only some formats understand, and this one does
-    keeps     columns of a workload, beyond the lengths, that survive `write`
+    summary      one line for the help
+    content      what kind of text the format is, compared with what the file holds before `read` is called
+    options      fields of `TraceOptions` that only some formats understand, and this one does
+    zero_output  what a row of 0 output tokens is counted as; no such row is a request, in any format
+    keeps        columns of a workload, beyond the lengths, that survive `write`
     """
 
     summary: ClassVar[str]
     content: ClassVar[Content]
     options: ClassVar[frozenset[str]] = frozenset()
+    zero_output: ClassVar[str] = "0 output tokens"
     keeps: ClassVar[frozenset[str]] = frozenset()
 
     def recognises(self, head: Head) -> bool:

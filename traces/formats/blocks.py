@@ -58,7 +58,7 @@ def read_timed(file: TextFile, options: TraceOptions, unit: Literal["s", "ms"], 
         np.array(times) * seconds_per_unit(options, unit),
         prefix_blocks=prefix_blocks,
         notes=unit_warning(times, options, unit),
-    ).drop_zero_lengths()
+    )
 
 
 def write_timed(workload: Workload, times: Iterable[object], with_blocks: bool = True) -> str:

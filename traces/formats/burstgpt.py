@@ -13,7 +13,6 @@ from traces.options import TraceOptions
 from traces.workload import Workload
 
 TIME, PROMPT, OUTPUT, LOG_TYPE = "Timestamp", "Request tokens", "Response tokens", "Log Type"
-FAILED = "failed (0 response tokens)"
 
 
 @FORMATS.register("burstgpt")
@@ -24,6 +23,7 @@ class BurstGpt(TraceFormat):
 
     summary = "BurstGPT CSV: Timestamp, Request tokens, Response tokens (0 = failed), any other columns"
     content = "CSV"
+    zero_output = "failed (0 response tokens)"
     options = frozenset({"keep_failed", "time_unit"})
     keeps = frozenset({"arrival_s", "task"})
 
@@ -45,7 +45,7 @@ class BurstGpt(TraceFormat):
             rows.prompt_tokens = np.where(failed, np.maximum(rows.prompt_tokens, 1), rows.prompt_tokens)
             rows.output_tokens = np.maximum(rows.output_tokens, 1)
             rows.notes.append(f"{failed.sum()} failed requests (0 response tokens) kept as requests of 1 output token.")
-        return rows.drop_zero_lengths(zero_output=FAILED)
+        return rows
 
     def write(self, workload: Workload) -> str:
         prompt, output = workload.prompt_tokens.tolist(), workload.output_tokens.tolist()

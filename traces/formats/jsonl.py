@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from traces.errors import InputError
 from traces.files import TextFile
-from traces.formats.base import MAX_TOKENS
+from traces.formats.base import MAX_TIME, MAX_TOKENS
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Record:
 
     def number(self, key: str) -> float:
         value = self._required(key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= MAX_TIME:
             raise self.wrong(key, "a number")
         return float(value)
 

@@ -44,7 +44,7 @@ class Lengths(TraceFormat):
             table.tokens(output),
             None if time is None else table.times_s(time, seconds_per_unit(options, default="s")),
             task=None if task is None else table.texts(task),
-        ).drop_zero_lengths()
+        )
 
     def write(self, workload: Workload) -> str:
         columns: dict[str, list[object]] = {}

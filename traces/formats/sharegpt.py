@@ -43,9 +43,7 @@ class ShareGpt(TraceFormat):
                 prompts.append(pair[0])
                 answers.append(pair[1])
         tokens, note = count_tokens(prompts + answers, options.tokenizer)
-        return Rows(
-            tokens[: len(prompts)], tokens[len(prompts) :], dropped=dict(skipped), notes=[f"Lengths {note}"]
-        ).drop_zero_lengths()
+        return Rows(tokens[: len(prompts)], tokens[len(prompts) :], dropped=dict(skipped), notes=[f"Lengths {note}"])
 
 
 def first_exchange(where: str, conversation: Record) -> tuple[str, str] | str:

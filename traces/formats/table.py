@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.files import TextFile
-from traces.formats.base import MAX_TOKENS
+from traces.formats.base import MAX_TIME, MAX_TOKENS
 
 T = TypeVar("T")
 
@@ -75,9 +74,9 @@ class Table:
         earliest row on)."""
         cells = [row[column] for row in self.rows]
         try:
-            seconds = np.fromiter(map(float, cells), np.float64, len(cells)) * unit_s
-            if np.isfinite(seconds).all():
-                return seconds
+            times = np.fromiter(map(float, cells), np.float64, len(cells))
+            if (np.abs(times) <= MAX_TIME).all():  # False for NaN too
+                return times * unit_s
         except ValueError:
             pass
         # the first cell decides whether a bad one should have been a number or a date
@@ -116,7 +115,7 @@ def token_count(cell: str) -> int:
 
 def finite_number(cell: str) -> float:
     number = float(cell)
-    if not math.isfinite(number):
+    if not abs(number) <= MAX_TIME:  # NaN included
         raise ValueError
     return number
 
@@ -130,6 +129,8 @@ def date_ns(cell: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     seconds = round(moment.timestamp())
+    if abs(seconds) >= 2**62 // 10**9:
+        raise ValueError  # beyond 1824 to 2116 the difference of two dates need not fit into 64 bits
     return seconds * 10**9 + int((digits + "0" * 9)[:9])
 
 

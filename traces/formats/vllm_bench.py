@@ -12,13 +12,13 @@ from traces.formats.registry import FORMATS
 from traces.options import TraceOptions
 
 PROMPTS, OUTPUTS, TIMES = "input_lens", "output_lens", "start_times"
-FAILED = "failed (0 output tokens)"
 
 
 @FORMATS.register("vllm-bench")
 class VllmBench(TraceFormat):
     summary = "vllm bench serve --save-detailed result JSON: input_lens, output_lens, start_times"
     content = "a JSON object"
+    zero_output = "failed (0 output tokens)"
 
     def recognises(self, head: Head) -> bool:
         return bool(head.names & {PROMPTS, "request_throughput"})
@@ -42,4 +42,4 @@ class VllmBench(TraceFormat):
             np.array([row.tokens(PROMPTS) for row in rows], np.int64),
             np.array([row.tokens(OUTPUTS) for row in rows], np.int64),
             np.array([row.number(TIMES) for row in rows], np.float64) if TIMES in result else None,
-        ).drop_zero_lengths(zero_output=FAILED)
+        )

@@ -44,4 +44,4 @@ class VllmCustom(TraceFormat):
             np.array(output_tokens, np.int64),
             task=[row.text(TASK) if TASK in row.fields else "" for row in rows],
             notes=notes,
-        ).drop_zero_lengths()
+        )
