@@ -13,7 +13,7 @@ BESIDE_REPOSITORY = Path(__file__).resolve().parents[2] / "shared" / "data"
 def _directory(variable: str, default: Path) -> Path:
     directory = Path(os.environ.get(variable) or default)
     if not directory.is_dir():
-        pytest.skip(f"{variable} is not set to a directory, and {os.path.relpath(default)} is absent")
+        pytest.skip(f"no directory {os.path.relpath(directory)}; {variable} names another")
     return directory
 
 

@@ -18,7 +18,7 @@ def parse(config: type[Config], prog: str, description: str, args: Sequence[str]
     import tyro
 
     captured = io.StringIO()
-    options = (tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff)
+    options = (tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff, tyro.conf.DisallowNone)
     try:
         with contextlib.redirect_stderr(captured):
             return tyro.cli(config, prog=f"python -m {prog}", description=description, args=args, config=options)

@@ -13,12 +13,11 @@ class TraceOptions:
     """Which requests arrive, when, and how long they are. None stands for the default that the help text names."""
 
     trace: str = "sharegpt"
-    """A named trace (see `python -m traces list`), `random`, or a file: ShareGPT JSON, Azure, BurstGPT or plain CSV,
-    Mooncake, vLLM custom or timed JSONL, vLLM bench result; .gz too."""
+    """A named trace (`python -m traces list`), `random`, or a trace file (.gz too):
+    ShareGPT JSON, CSV of Azure, BurstGPT or plain lengths, JSONL of Mooncake or vLLM, vLLM bench result."""
 
     trace_format: str | None = None
-    """Format of the trace file, where its content should not decide: sharegpt, azure, burstgpt, mooncake, lengths,
-    or one of vllm-timed, vllm-custom, vllm-bench."""
+    """Format of the file where its content should not decide (`python -m traces list` names them)."""
 
     num_prompts: int | None = None
     """Number of requests. Default: all of a file, 1000 of a named trace."""
@@ -30,8 +29,8 @@ class TraceOptions:
     """Repeat a file, shifted in time by its span, until there are --num-prompts requests."""
 
     request_rate: str | None = None
-    """Requests per second (Poisson, or see --burstiness), `inf` for all at once, `trace` for the trace's own times,
-    or `trace*4` for those at four times the density. Default: the trace's own times, else its listed rate, else inf."""
+    """Requests per second, `inf` (all at once), `trace` (its own times) or `trace*4` (at four times the density).
+    Default: the trace's own times, else its listed rate, else inf."""
 
     burstiness: float | None = None
     """Shape of the gamma distributed gaps: 1 is Poisson, below 1 burstier, inf evenly spaced. Default: 1."""
@@ -46,25 +45,23 @@ class TraceOptions:
     """Requests per second at the end of the ramp-up."""
 
     arrival_jitter_s: float | None = None
-    """Spread each of the trace's own times uniformly over this many seconds (3 undoes the 3 s clock of Mooncake)."""
+    """Spread the trace's own times over this many seconds each (3 undoes the 3 s clock of Mooncake)."""
 
     input_len: int | None = None
     """Prompt tokens of the random trace. Default: 1024."""
 
     output_len: int | None = None
-    """Output tokens of the random trace (default: 128); for any other trace, overrides the output length of every
-    request."""
+    """Output tokens of the random trace (default: 128), or of every request of any other trace."""
 
     range_ratio: float | None = None
     """Lengths of the random trace are uniform in [len*(1-r), len*(1+r)]. Default: 0."""
 
     tokenizer: str | None = None
-    """Count the tokens of ShareGPT and vLLM custom text with this: a Hugging Face id or directory, or tiktoken:NAME.
-    Default: estimate from the length of the text."""
+    """Counts the tokens of ShareGPT and vLLM custom text: a Hugging Face id or directory, or tiktoken:NAME.
+    Default: an estimate from the length of the text."""
 
     vllm_filter: bool = False
-    """Keep of a file what vLLM keeps of ShareGPT: at least 4 prompt and 4 output tokens, prompt at most 1024, both
-    together at most 2048."""
+    """Keep of a file what vLLM keeps of ShareGPT: prompt and output >= 4, prompt <= 1024, together <= 2048."""
 
     keep_failed: bool = False
     """Keep BurstGPT's failed requests (0 response tokens) as requests of 1 output token."""
