@@ -37,12 +37,12 @@ class Workload:
 
     name           what the user asked for: a named trace or a file
     origin         how the rows came to be, for every output: "replayed from FILE", "sampled from ..." or "synthetic"
-    arrival_s      float64, seconds from the first request on, non-decreasing; all zero where the trace has no times
+    arrival_s      float64, seconds from the first request on, non-decreasing; all zero where all arrive at once
     prompt_tokens  int64, at least 1
     output_tokens  int64, at least 1: tokens the request generates, the first token included
     task           names of tasks, indexed by `task_id`; a trace without tasks has the one task ""
     task_id        int64
-    has_times      whether `arrival_s` came from the trace (and can be scaled) or is still to be drawn
+    has_times      whether `arrival_s` are the trace's own times; if not, the first note says how they were drawn
     prefix_blocks  content of the prompts for prefix caching, or None
     dropped        rows of the source that are no requests, by reason
     notes          what was estimated, repeated, sorted or assumed, one sentence each
