@@ -38,7 +38,7 @@ def test_hugging_face_tokenizer_without_special_tokens(monkeypatch):
 
 def test_unknown_hugging_face_id_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(AutoTokenizer=Words))
-    with pytest.raises(InputError, match="could not be loaded: unknown/id is not a local folder$"):
+    with pytest.raises(InputError, match=r"could not be loaded: unknown/id is not a local folder$"):
         count_tokens(["x"], "unknown/id")
 
 
