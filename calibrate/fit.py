@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 SMOOTHNESS = 0.02  # weight of the factor's second differences against squared log residuals of the points
 PULL_TO_ONE = 0.002  # keeps the factor at 1 where no point was measured
 MAX_TOKEN_KNOTS = 160  # while fitting; knots that a straight line replaces are dropped afterwards
-MAX_KV_KNOTS = 16
+SMALLEST_KV_KNOT = 8  # 2**8 tokens
 KNOT_TOLERANCE = 0.005  # relative
 FACTOR_GAIN = 0.15  # relative
 
@@ -110,7 +110,7 @@ def fit(points: Points, *, correct: bool | None = None, capture_sizes: Sequence[
     capture_sizes   kept in the cost; measure the passes at those sizes
     """
     token_knots = _thinned(np.unique(points.new_tokens), MAX_TOKEN_KNOTS)
-    kv_knots = np.concatenate(([0.0], _doublings(points.kv_tokens.max(), MAX_KV_KNOTS)))
+    kv_knots = _doublings(float(points.kv_tokens.max()))
     plain = _plain(points, token_knots, kv_knots, np.ones(len(points)))
     cost = plain
     if correct is not False:
@@ -190,10 +190,10 @@ def _thinned(values: FloatArray, count: int) -> FloatArray:
     return np.unique(values[np.abs(np.log(values)[None, :] - np.log(wanted)[:, None]).argmin(axis=1)])
 
 
-def _doublings(largest: float, count: int) -> FloatArray:
-    """`largest` and its halves, rising: where KV reads bend is a matter of scale."""
-    halves = largest / np.exp2(np.arange(count)[::-1].astype(np.float64))
-    return np.asarray(halves[halves >= 1], dtype=np.float64)
+def _doublings(largest: float) -> FloatArray:
+    """0, powers of two and `largest`, rising: where KV reads bend is a matter of scale."""
+    powers = np.exp2(np.arange(SMALLEST_KV_KNOT, max(np.ceil(np.log2(largest)), SMALLEST_KV_KNOT)))
+    return np.concatenate(([0.0], powers, [largest]))
 
 
 def _steps(x: FloatArray, knots: FloatArray) -> FloatArray:

@@ -288,7 +288,7 @@ def sample(tables: KernelTables, grid: Grid = Grid(), attention: Attention = "sh
                 for chunk in grid.chunk_tokens[1::2]:
                     for prefix in grid.chunk_context[:5:4]:
                         parts = [(b, q, c), (1, chunk, prefix)]
-                        if b * q + chunk <= grid.max_tokens:
+                        if b * q + chunk <= grid.max_tokens and b * (q + c) <= grid.max_kv_tokens:
                             extra = max(tables.attention_ms(1, chunk, prefix) - launch, 0.0)
                             add("mixed", parts, b * q + 1, tables.attention_ms(b, q, c, attention) + extra)
     return Points(np.array(phases), *(np.array(column, dtype=np.float64) for column in zip(*columns, strict=True)))

@@ -165,15 +165,19 @@ def rows() -> tuple[Row, ...]:
 
 
 def not_offered() -> tuple[NotOffered, ...]:
-    """Shapes without a profile and the reason: not in the tables, or too large for the GPUs."""
-    reasons: dict[tuple[str, str], list[int]] = {}
+    """Shapes without a profile and the reason: not in the tables, or too large for the GPUs. One line for each kind."""
+    sizes: dict[tuple[str, str, str, str], list[int]] = {}
     for pair in _pairs():
-        why = _blocks(pair, _file(pair.device))
+        device = _file(pair.device)
+        alone = _missing(pair.cost_keys[0], device) or _too_large(pair, device, with_draft=False)
+        why = alone or _blocks(pair, device)
         if isinstance(why, str):
-            shape = f"{pair.device}-{pair.target}-tpN{'' if pair.dtype == 'bf16' else '-fp8'}+{pair.draft}"
-            reasons.setdefault((shape, why), []).append(pair.tp)
+            draft = "" if alone else f"+{pair.draft}"
+            tps = sizes.setdefault((_shape(pair.device, pair.target, pair.dtype, 0), draft, why, pair.dtype), [])
+            tps += [pair.tp] if pair.tp not in tps else []
     return tuple(
-        NotOffered(shape.replace("tpN", "tp" + "/".join(map(str, tps))), why) for (shape, why), tps in reasons.items()
+        NotOffered(shape.replace("tp0", "tp" + "/".join(map(str, tps))) + draft, why)
+        for (shape, draft, why, _), tps in sizes.items()
     )
 
 
@@ -231,21 +235,38 @@ def _pairs() -> Iterator[_Pair]:
                         yield _Pair(device, target, dtype, tp, draft, tp)
 
 
+def _missing(key: str, device: Mapping[str, Any]) -> str | None:
+    """Why the tables have no such cost, or None."""
+    reason: str | None = device["missing"].get(key)
+    return None if reason is None else f"{key.split('/')[0]}: {reason}"
+
+
+def _left_bytes(pair: _Pair, device: Mapping[str, Any], with_draft: bool = True) -> float:
+    """What the weights leave for keys and values on the fullest GPU; negative if they do not fit."""
+    weights = weight_bytes(pair.target, pair.dtype) / pair.tp
+    if with_draft:
+        weights += weight_bytes(pair.draft, "bf16") / pair.draft_tp
+    return float(MEMORY_UTILIZATION * device["memory_bytes"] - RESERVE_BYTES - weights)
+
+
+def _too_large(pair: _Pair, device: Mapping[str, Any], with_draft: bool = True) -> str | None:
+    """Why the weights do not fit, or None."""
+    if _left_bytes(pair, device, with_draft) > 0:
+        return None
+    weights = weight_bytes(pair.target, pair.dtype) + with_draft * weight_bytes(pair.draft, "bf16")
+    room = MEMORY_UTILIZATION * device["memory_bytes"] - RESERVE_BYTES
+    return f"{weights / 2**30:.0f} GiB of weights do not fit GPUs with room for {room / 2**30:.0f} GiB each"
+
+
 def _blocks(pair: _Pair, device: Mapping[str, Any]) -> int | str:
     """Blocks of the KV pool of one GPU, or why there is no such profile."""
-    for key in pair.cost_keys:
-        if key in device["missing"]:
-            reason: str = device["missing"][key]
-            return reason
-    memory = device["memory_bytes"]
-    weights = weight_bytes(pair.target, pair.dtype) / pair.tp + weight_bytes(pair.draft, "bf16") / pair.draft_tp
-    left = MEMORY_UTILIZATION * memory - RESERVE_BYTES - weights
+    why = next(filter(None, (_missing(key, device) for key in pair.cost_keys)), None) or _too_large(pair, device)
+    if why:
+        return why
     per_token = kv_bytes_per_token(pair.target) / pair.tp + kv_bytes_per_token(pair.draft) / pair.draft_tp
-    blocks = max(int(left // (BLOCK_SIZE * per_token)), 0)
-    if left <= 0:
-        return f"does not fit: weights take {weights / 2**30:.0f} GiB of a GPU with {memory / 2**30:.0f} GiB"
+    blocks = int(_left_bytes(pair, device) // (BLOCK_SIZE * per_token))
     if blocks * BLOCK_SIZE < SMALLEST_POOL_TOKENS:
-        return f"does not fit: the weights leave a KV pool of {blocks * BLOCK_SIZE} tokens"
+        return f"the weights leave a KV pool of {blocks * BLOCK_SIZE} tokens, less than {SMALLEST_POOL_TOKENS}"
     if any(key not in device["costs"] for key in pair.cost_keys):
         return "not embedded; python -m calibrate.silicon makes it"
     return blocks

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, overload
@@ -289,8 +289,8 @@ class ForwardCost:
     def to_dict(self) -> dict[str, Any]:
         """The cost as JSON values, exact to the last bit; `from_dict` reads it back."""
         document: dict[str, Any] = {
-            "linear": {"new_tokens": list(self.linear.x), "s": list(self.linear.y)},
-            "read": {"kv_tokens": list(self.read.x), "s": list(self.read.y)},
+            "linear": {"new_tokens": _whole(self.linear.x), "s": list(self.linear.y)},
+            "read": {"kv_tokens": _whole(self.read.x), "s": list(self.read.y)},
             "per_query_key_pair_s": self.per_query_key_pair_s,
             "per_seq_s": self.per_seq_s,
             "correction": None,
@@ -299,12 +299,14 @@ class ForwardCost:
         }
         if self.correction is not None:
             document["correction"] = {
-                "num_seqs": list(self.correction.num_seqs),
-                "query_tokens": list(self.correction.query_tokens),
+                "num_seqs": _whole(self.correction.num_seqs),
+                "query_tokens": _whole(self.correction.query_tokens),
                 "factor": [list(row) for row in self.correction.factor],
             }
         if self.measured != MeasuredRange():
-            document["measured"] = {name: getattr(self.measured, name) for name in _MEASURED}
+            document["measured"] = dict(
+                zip(_MEASURED, _whole(getattr(self.measured, n) for n in _MEASURED), strict=True)
+            )
         return document
 
     @classmethod
@@ -326,6 +328,11 @@ class ForwardCost:
 
 
 _MEASURED = ("new_tokens", "kv_tokens", "num_seqs")
+
+
+def _whole(values: Iterable[float]) -> list[float]:
+    """Counts as they are read: 64, not 64.0."""
+    return [int(value) if float(value).is_integer() else value for value in values]
 
 
 def _section(document: object, name: str, keys: Sequence[str]) -> Mapping[str, Any]:
