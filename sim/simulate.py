@@ -101,7 +101,8 @@ def _server(config: SimConfig, profile: Profile) -> ServerConfig:
 
 
 def _recorded(config: SimConfig, inputs: Inputs) -> Mapping[str, object]:
-    rate = config.request_rate or ("trace" if inputs.workload.has_times else inputs.workload.offered_rate_rps)
+    offered = float(f"{inputs.workload.offered_rate_rps:.4g}")
+    rate = config.request_rate or ("trace" if inputs.workload.has_times else offered)
     return settings(config) | {"request_rate": rate}
 
 
@@ -109,11 +110,10 @@ def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
     """Sort what the figures rest on into measured, modelled, sampled and synthetic."""
     workload, profile, windows = inputs.workload, inputs.profile, inputs.windows
     sorted_: dict[str, list[str]] = {"measured": [], "modelled": [], "sampled": [], "synthetic": []}
-    for what, text in profile.provenance.items():
-        kind, _, rest = text.partition(": ")
-        if kind in sorted_:
-            sorted_[kind].append(f"{what.replace('_', ' ')}: {rest}")
-    sorted_["modelled"].append(f"host time: {profile.host.provenance}")
+    for what, text in {"host": profile.host.provenance, **profile.provenance}.items():
+        kind = text.partition(" ")[0].rstrip(":")
+        words = text.removeprefix(kind).lstrip(": ") if kind in sorted_ else text
+        sorted_[kind if kind in sorted_ else "modelled"].append(f"{what.replace('_', ' ')}: {words}")
     sorted_["measured" if windows.kind == "measured" else "synthetic"].append(f"acceptance: {windows.name}")
     origin = workload.origin.partition(" ")[0]
     place = {"replayed": "measured", "sampled": "sampled"}.get(origin, "synthetic")

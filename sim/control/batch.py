@@ -35,9 +35,17 @@ class DecodeBatch:
     temperature: float | Floats
     num_running: int
     num_waiting: int
+    _sum_known: int | None = None
 
     def __len__(self) -> int:
         return len(self.slot)
+
+    @property
+    def sum_known_tokens(self) -> int:
+        """Known tokens of all sequences, added up once per step."""
+        if self._sum_known is None:
+            self._sum_known = int(self.known_tokens.sum())
+        return self._sum_known
 
     def keep(self, rows: NDArray[np.bool_]) -> DecodeBatch:
         """The sequences where `rows` is true."""

@@ -63,7 +63,7 @@ class Engine:
         finished = self.scheduler.commit(plan, outcome, step, now_s)
         self._tell_released()
         new = log.emissions.rows(before)
-        time, proposed = outcome.time, outcome.proposed
+        time, drafted = outcome.time, int(outcome.proposed.sum())
         log.steps.append(
             (
                 self.replica,
@@ -76,9 +76,9 @@ class Engine:
                 len(decode),
                 len(plan.prefill_slot),
                 sum(plan.prefill_tokens),
-                int(proposed.max()) if len(decode) else 0,
-                int(proposed.sum()),
-                int(outcome.verified.sum()),
+                int(outcome.proposed.max()) if drafted else 0,
+                drafted,
+                int(outcome.verified.sum()) if outcome.verified is not outcome.proposed else drafted,
                 int(new["accepted"].sum()),
                 int(new["tokens"].sum()),
                 running,

@@ -25,6 +25,8 @@ from traces.errors import InputError
 STEADY_VARIANCE = 1e-6
 """A long-window variance below this counts as constant: WVIR is STEADY_WVIR then [C]."""
 STEADY_WVIR = 20.0
+LARGEST_EXPONENT = 709.78
+"""exp overflows above: the original raises there."""
 LARGEST_KLD = 1e4
 """Nats. An infinite or undefined divergence (a token that the draft thinks impossible) counts as this [O]."""
 
@@ -62,11 +64,11 @@ def wvir(short: Floats, long: Floats, count: Ints) -> Floats:
 
 
 def scaled_length(wvir: Floats, mean_kld: Floats, k_min: Floats, k_max: Floats) -> Floats:
-    """The DSDE rule, not yet rounded: float[B]. An infinite scale factor gives k_min [O]."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        penalty = wvir * np.expm1(2.0 * mean_kld)
-    calm = penalty <= 1.0  # false for NaN (0 * inf)
-    return k_min + np.where(calm, 1.0 - np.where(calm, penalty, 0.0), 0.0) * (k_max - k_min)
+    """The DSDE rule, not yet rounded: float[B]. A scale factor too large for a float gives k_min, whatever WVIR [O]."""
+    exponent = 2.0 * mean_kld
+    penalty = wvir * np.expm1(np.minimum(exponent, 300.0))  # beyond 300 it is far above 1 in any case
+    calm = np.maximum(1.0 - penalty, 0.0) * (exponent <= LARGEST_EXPONENT)
+    return k_min + calm * (k_max - k_min)
 
 
 @policies.register("dsde")
@@ -150,14 +152,14 @@ class DSDE(LengthPolicy):
 
     def _observe_paper(self, batch: DecodeBatch, outcome: Outcome, kld: Floats) -> None:
         slots = batch.slot
-        warming = np.flatnonzero(~self.calibrated[slots])
+        warming = (~self.calibrated[slots]).nonzero()[0]
         if len(warming):
             rows = slots[warming]
             self._sample(rows, outcome.accepted[warming], kld[warming], outcome.proposed[warming])
             self._calibrate_paper(rows[self.history.count[rows] == self.warm_up])
         ready = slots[self.calibrated[slots]] if len(warming) else slots
         length = scaled_length(self._wvir(ready), self.mean_kld[ready], self.k_min[ready], self.k_max[ready])
-        self.next_length[ready] = np.clip(np.rint(length), 1, self.max_spec)
+        self.next_length[ready] = np.minimum(np.maximum(np.rint(length), 1), self.max_spec)
 
     def _calibrate_paper(self, slots: Ints) -> None:
         """SL_max = A_max (1 + mean KLD / max KLD), within [SL_min, max_spec]; SL_min is a constant."""

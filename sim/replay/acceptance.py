@@ -80,7 +80,7 @@ class ReplaySignals:
         """On-trajectory values up to the first rejection, the off-trajectory ones of that rejection after it."""
         windows, depth = self._replay.windows, self._depth
         values = windows.on[name][self._row, :depth]
-        lost = np.flatnonzero(self._runs < depth - 1)  # rejected before the last proposal
+        lost = (self._runs < depth - 1).nonzero()[0]  # rejected before the last proposal
         if len(lost) and name in windows.off:
             batch, first = self._batch, self._runs[lost]
             row = self._replay.row(batch.request[lost], batch.emitted[lost] + first)

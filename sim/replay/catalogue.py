@@ -158,7 +158,8 @@ def rows() -> tuple[Row, ...]:
         device = _file(pair.device)
         blocks = _blocks(pair, device)
         if not isinstance(blocks, str):
-            note = "default" if pair.name == DEFAULT else ""
+            fits = device["costs"][pair.cost_keys[0]]["residuals"]["all"]
+            note = f"fit to kernels: median {fits['median_percent']:.1f} %, p95 {fits['p95_percent']:.1f} %"
             tokens = blocks * BLOCK_SIZE
             result.append(Row(pair.name, device["name"], pair.tp, pair.dtype, pair.target, pair.draft, tokens, note))
     return tuple(sorted(result, key=lambda row: row.name != DEFAULT))

@@ -127,14 +127,16 @@ class SimulatedExecutor:
         new, kv, pairs = _prefill_pass(context, chunk)
         seqs = len(chunk)
         if drafted:
-            known = batch.known_tokens
-            rows = None if self.execution.draft == "padded" else proposed > 0
+            known, read = batch.known_tokens, batch.sum_known_tokens
             behind = known - batch.draft_tokens
-            if rows is not None:
+            if self.execution.draft == "compact":
+                rows = proposed > 0
                 known, behind = known[rows], behind[rows]
-            new += int(behind.sum())
-            kv += int(known.sum())
-            pairs += int(behind @ known) - _triangle(behind)
+                read = int(known.sum())
+            total = int(behind.sum())
+            new += total
+            kv += read
+            pairs += int(behind @ known) - _triangle(behind, total)
             seqs += len(known)
         seconds = self._seconds(self.draft, new, kv, pairs, seqs) if seqs else 0.0
         for left, context_tokens, passes in self._further_passes(batch, proposed, drafted):
@@ -146,8 +148,7 @@ class SimulatedExecutor:
     def _further_passes(self, batch: DecodeBatch, proposed: Ints, drafted: int) -> Iterator[tuple[int, int, int]]:
         """For draft token 2, 3, ...: sequences in its pass, their known tokens in all, draft tokens read before it."""
         if self.execution.draft == "padded":
-            left, known = len(batch), int(batch.known_tokens.sum()) if drafted > 1 else 0
-            yield from ((left, known, passes) for passes in range(1, drafted))
+            yield from ((len(batch), batch.sum_known_tokens, passes) for passes in range(1, drafted))
             return
         for passes in range(1, drafted):
             still = proposed > passes
@@ -163,9 +164,9 @@ class SimulatedExecutor:
             self.outside += passes
 
 
-def _triangle(tokens: Ints) -> int:
-    """Sum of q (q - 1) / 2: what q new tokens do not see of q * context pairs."""
-    return (int(tokens @ tokens) - int(tokens.sum())) // 2
+def _triangle(tokens: Ints, total: int) -> int:
+    """Sum of q (q - 1) / 2, `total` being the sum of q: what q new tokens do not see of q * context pairs."""
+    return (int(tokens @ tokens) - total) // 2
 
 
 def _decode_pass(batch: DecodeBatch, verified: Ints) -> tuple[int, int, int, int]:
@@ -173,8 +174,9 @@ def _decode_pass(batch: DecodeBatch, verified: Ints) -> tuple[int, int, int, int
     known, query = batch.known_tokens, verified + 1
     drafts = int(verified.sum())
     # a sequence has known - 1 tokens in the cache; its query number i sees known - 1 + i of them
-    pairs = int(query @ known) + _triangle(query)
-    return len(batch) + drafts, int(known.sum()) + drafts, pairs, len(batch)
+    new = len(query) + drafts
+    pairs = int(query @ known) + _triangle(query, new)
+    return new, batch.sum_known_tokens + drafts, pairs, len(query)
 
 
 def _prefill_pass(context: list[int], tokens: list[int]) -> tuple[int, int, int]:

@@ -136,7 +136,7 @@ def test_in_regimes_the_signals_move_with_acceptance():
 
 def test_regimes_are_divergent_off_the_trajectory():
     windows = regimes()
-    assert windows.off["kld"].mean() > 2 * windows.on["kld"].mean()
+    assert windows.off["kld"].mean() > 1.2 * windows.on["kld"].mean()
 
 
 def test_recorded_windows_load_as_they_were_saved(tmp_path):
