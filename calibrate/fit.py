@@ -1,9 +1,8 @@
 """Measured forward passes to a `ForwardCost`: what both the calibrator and the silicon importer end in.
 
-Three steps. Non-negative least squares on relative error finds the plain formula (non-negative steps between knots make
-`linear` and `read` isotonic, so noise that makes a larger batch look cheaper is averaged away). What the formula cannot
-say is then put into a smooth factor over (num_seqs, query tokens). The factor is flattened as far as needed for a
-larger batch never to cost less.
+Non-negative least squares on relative error finds the plain formula: non-negative steps between knots make `linear` and
+`read` isotonic, so noise that makes a larger batch look cheaper is averaged away. What the formula cannot say goes into
+a smooth factor over (num_seqs, query tokens), if that pays; it is flattened where a larger batch would cost less.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ MAX_TOKEN_KNOTS = 160  # while fitting; knots that a straight line replaces are 
 SMALLEST_KV_KNOT = 8  # 2**8 tokens
 KNOT_TOLERANCE = 0.005  # relative
 FACTOR_GAIN = 0.15  # relative
+GROWTH_SLACK = 0.02  # where the factor is used, a batch that grows by a quarter may become this much cheaper
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class _Grid:
         target = data.T @ wanted / len(points)
 
         growth, bound = self._growth(points, cost)
-        growth = growth[:, free]
+        growth, bound = growth[:, free], bound - GROWTH_SLACK
         log_factor = np.linalg.solve(normal, target)
         violated = np.zeros(len(bound), dtype=bool)
         for _ in range(20):  # where a larger batch would cost less, hold it level

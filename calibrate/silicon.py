@@ -249,6 +249,7 @@ class Grid:
     context_tokens: tuple[int, ...] = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768)
     chunk_seqs: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     chunk_tokens: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+    most_chunks_on_prefix: int = 8  # a token budget does not hold many chunks of long prompts at once
     chunk_context: tuple[int, ...] = (0, 1024, 2048, 4096, 8192, 16384, 32768)
     max_tokens: int = 16384
     max_kv_tokens: int = 2_097_152  # more does not fit beside the weights
@@ -278,7 +279,7 @@ def sample(tables: KernelTables, grid: Grid = Grid(), attention: Attention = "sh
                     add("decode" if q == 1 else "verify", [(b, q, c)], b * q, time)
     for b in grid.chunk_seqs:
         for q in grid.chunk_tokens:
-            for c in grid.chunk_context:
+            for c in grid.chunk_context if b <= grid.most_chunks_on_prefix else (0,):
                 if b * q <= grid.max_tokens and b * (q + c) <= grid.max_kv_tokens:
                     add("chunk" if c else "prefill", [(b, q, c)], b, tables.attention_ms(b, q, c))
     launch = tables.decode_attention_ms(1, 1)  # one attention call serves decodes and chunk, so it is launched once

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.replay.cost import ForwardCost, HostCost
 from traces.errors import InputError
+from traces.parquet import write_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,7 +137,7 @@ class Profile:
             _write_json(temporary / "profile.json", self._profile_document())
             _write_json(temporary / "cost.json", self._cost_document())
             if points is not None:
-                points.to_parquet(temporary / "forward.parquet", engine="fastparquet", index=False)
+                write_parquet(temporary / "forward.parquet", points)
             for written in sorted(temporary.iterdir(), key=lambda p: p.name == "profile.json"):
                 if target.is_dir():
                     os.replace(written, target / written.name)
