@@ -68,7 +68,7 @@ class Cluster:
             self.env.process(self._serve(index))
 
     def run(self, until_s: float | None = None) -> float:
-        """Run to the end, or until a time; what happens at that very instant is left out. Returns the clock, seconds."""
+        """Run to the end or until a time; what happens at that very instant is left out. Returns the clock, s."""
         self.env.run(until=until_s)
         return float(self.env.now)
 

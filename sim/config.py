@@ -18,8 +18,8 @@ class SimConfig(TraceOptions):
     """Length policy: NAME, NAME:key=value,... or your own as module:Class; `list` shows them."""
 
     cap: str | None = None
-    """Straggler cap over the batch: none, mean, median, min, quantile:Q, fixed:C. Default: the policy's own (dsde: mean,
-    others: none)."""
+    """Straggler cap over the batch: none, mean, median, min, quantile:Q, fixed:C. Default: the policy's own (dsde:
+    mean, others: none)."""
 
     baseline: str | None = None
     """Also run this policy on the same requests with the same luck and show both side by side, e.g. `none`."""

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.control.batch import DecodeBatch, Floats, Ints
 from sim.control.executor import Outcome
 from sim.policies.base import LengthPolicy, PolicyContext, policies
 from sim.policies.history import DecayedVariance, History
 from traces.errors import InputError
+
+Mask = NDArray[np.bool_]
 
 STEADY_VARIANCE = 1e-6
 """A long-window variance below this counts as constant: WVIR is STEADY_WVIR then [C]."""
@@ -117,8 +120,7 @@ class DSDE(LengthPolicy):
 
         slots = context.num_slots
         self.history = History(slots, self.warm_up)
-        self.short_variance = DecayedVariance(self.warm_up, constants.decay, constants.short_window)
-        self.long_variance = DecayedVariance(self.warm_up, constants.decay, constants.long_window)
+        self.variances = DecayedVariance(self.warm_up, constants.decay, constants.short_window, constants.long_window)
         self.next_length = np.full(slots, self.initial, np.int64)
         self.scheduled = np.full(slots, self.initial, np.int64)  # code preset: the scheduler's own k, not yet clipped
         self.mean_kld = np.zeros(slots)
@@ -145,21 +147,23 @@ class DSDE(LengthPolicy):
         depth = int(proposed.max())
         drafted = np.arange(depth) < proposed[:, None]
         kld = np.where(drafted, np.fmin(outcome.signals.kld[:, :depth], LARGEST_KLD), 0.0).astype(np.float64)
-        self.history.append(slots, kld, proposed)
-        self.mean_kld[slots] = np.where(proposed > 0, kld.sum(axis=1) / np.maximum(proposed, 1), self.mean_kld[slots])
+        values = self.history.append(slots, kld, proposed)
+        mean = kld.sum(axis=1) / np.maximum(proposed, 1)
+        self.mean_kld[slots] = mean if proposed.all() else np.where(proposed > 0, mean, self.mean_kld[slots])
         observe = self._observe_paper if self.preset == "paper" else self._observe_code
-        observe(batch, outcome, kld)
+        observe(batch, outcome, kld, values)
 
-    def _observe_paper(self, batch: DecodeBatch, outcome: Outcome, kld: Floats) -> None:
+    def _observe_paper(self, batch: DecodeBatch, outcome: Outcome, kld: Floats, values: Floats) -> None:
         slots = batch.slot
         warming = (~self.calibrated[slots]).nonzero()[0]
         if len(warming):
             rows = slots[warming]
             self._sample(rows, outcome.accepted[warming], kld[warming], outcome.proposed[warming])
             self._calibrate_paper(rows[self.history.count[rows] == self.warm_up])
-        ready = slots[self.calibrated[slots]] if len(warming) else slots
-        length = scaled_length(self._wvir(ready), self.mean_kld[ready], self.k_min[ready], self.k_max[ready])
-        self.next_length[ready] = np.minimum(np.maximum(np.rint(length), 1), self.max_spec)
+            calibrated = self.calibrated[slots]
+            slots, values = slots[calibrated], values[calibrated]
+        length = scaled_length(self._wvir(slots, values), self.mean_kld[slots], self.k_min[slots], self.k_max[slots])
+        self.next_length[slots] = np.minimum(np.maximum(np.rint(length), 1), self.max_spec)
 
     def _calibrate_paper(self, slots: Ints) -> None:
         """SL_max = A_max (1 + mean KLD / max KLD), within [SL_min, max_spec]; SL_min is a constant."""
@@ -168,7 +172,7 @@ class DSDE(LengthPolicy):
         self.k_max[slots] = np.clip(self.most_accepted[slots] * (1 + spread), self.min_spec, self.max_spec)
         self.calibrated[slots] = True
 
-    def _observe_code(self, batch: DecodeBatch, outcome: Outcome, kld: Floats) -> None:
+    def _observe_code(self, batch: DecodeBatch, outcome: Outcome, kld: Floats, values: Floats) -> None:
         slots, proposed, accepted = batch.slot, outcome.proposed, outcome.accepted
         known = self.calibrated[slots].copy()
         full = self.history.count[slots] == self.warm_up
@@ -181,17 +185,17 @@ class DSDE(LengthPolicy):
             self.scheduled[rows] = np.where(hits >= k, doubled, np.maximum(k, self.min_spec))
         if not warming.all():
             self._calibrate_code(slots[~known & full])
-            self._schedule_code(batch, ~warming, counted=known & (proposed > 0))
+            self._schedule_code(batch, values, ~warming, counted=known & (proposed > 0))
         drafting = proposed > 0
         self.next_length[slots[drafting]] = np.clip(self.scheduled[slots[drafting]], self.min_spec, self.max_spec)
 
-    def _schedule_code(self, batch: DecodeBatch, rows: np.ndarray, counted: np.ndarray) -> None:
+    def _schedule_code(self, batch: DecodeBatch, values: Floats, rows: Mask, counted: Mask) -> None:
         """The rule for every calibrated sequence, then the cap over those that were calibrated before this step."""
         slots = batch.slot[rows]
         temperature = np.broadcast_to(batch.temperature, len(batch))[rows]
         mean = self.mean_kld[slots] / np.where(temperature >= 1e-8, temperature + 1e-8, 1.0)
         k_min = self.k_min[slots]
-        length = np.ceil(scaled_length(self._wvir(slots), mean, k_min, self.k_max[slots]))
+        length = np.ceil(scaled_length(self._wvir(slots, values[rows]), mean, k_min, self.k_max[slots]))
         self.scheduled[slots] = np.maximum(k_min, length)
         if counted.any() and self.cap is not None:
             limit = self.cap(self.scheduled[batch.slot[counted]])
@@ -214,6 +218,7 @@ class DSDE(LengthPolicy):
         self.kld_max[slots] = np.maximum(self.kld_max[slots], kld.max(axis=1, initial=0.0))
         self.kld_count[slots] += proposed
 
-    def _wvir(self, slots: Ints) -> Floats:
-        values, count = self.history.values[slots], self.history.count[slots]
-        return wvir(self.short_variance(values, count), self.long_variance(values, count), count)
+    def _wvir(self, slots: Ints, values: Floats) -> Floats:
+        count = self.history.count[slots]
+        short, long = self.variances(values, count)
+        return wvir(short, long, count)

@@ -19,36 +19,40 @@ class History:
     def clear(self, slots: Ints) -> None:
         self.count[slots] = 0
 
-    def append(self, slots: Ints, new: Floats, num_new: Ints) -> None:
-        """Append the first num_new[i] of new[i] to the history of slots[i]. new: float[B, D], num_new: int64[B]."""
+    def append(self, slots: Ints, new: Floats, num_new: Ints) -> Floats:
+        """Append the first num_new[i] of new[i] to the history of slots[i]; returns their values, float[B, length].
+
+        new: float[B, D], num_new: int64[B].
+        """
         width = self.length + new.shape[1]
         joined = np.concatenate([self.values[slots], new], axis=1)
-        first = np.arange(len(slots)) * width + num_new
-        self.values[slots] = joined.ravel()[first[:, None] + np.arange(self.length)]
+        first = np.arange(0, len(slots) * width, width) + num_new
+        values: Floats = joined.take(first[:, None] + np.arange(self.length))
+        self.values[slots] = values
         self.count[slots] = np.minimum(self.count[slots] + num_new, self.length)
+        return values
 
 
 class DecayedVariance:
-    """Variance over the newest `window` values with weight decay^age, age 0 for the newest:
+    """Variances over the newest values with weight decay^age, age 0 for the newest, one for each of several windows:
 
-    mean_w = sum(w x) / sum(w);  Var_w = sum(w (x - mean_w)^2) / sum(w).
+    mean_w = sum(w x) / sum(w);  Var_w = sum(w (x - mean_w)^2) / sum(w) = sum(w x^2) / sum(w) - mean_w^2.
     """
 
-    def __init__(self, length: int, decay: float, window: NDArray[np.int64]) -> None:
-        """window: for each count 0..length of real values, how many of the newest are looked at; int64[length + 1]."""
+    def __init__(self, length: int, decay: float, *windows: NDArray[np.int64]) -> None:
+        """windows: for each count 0..length of real values, how many of the newest are looked at; int64[length + 1]."""
         age = np.arange(length - 1, -1, -1)
-        self._weight = np.where(age < window[:, None], decay**age, 0.0)  # [length + 1, length]
-        total = self._weight.sum(axis=1, keepdims=True)
-        self._weight /= np.where(total > 0, total, 1.0)
+        weight = np.stack([np.where(age < window[:, None], decay**age, 0.0) for window in windows], axis=2)
+        total = weight.sum(axis=1, keepdims=True)
+        self._weight = weight / np.where(total > 0, total, 1.0)  # [length + 1, length, windows]
 
     def __call__(self, values: Floats, count: Ints) -> Floats:
-        """values: float[B, length], right-aligned; count: int64[B]. Returns float[B]; 0 for an empty history."""
-        if len(count) and count.min() == values.shape[1]:  # all full, the usual case: one weight for all
+        """values: float[B, length], right-aligned; count: int64[B]. Returns float[windows, B]; 0 if there are none."""
+        if len(count) and count.min() == values.shape[1]:  # all full, the usual case: the same weights for all
             weight = self._weight[-1]
-            deviation = values - (values @ weight)[:, None]
-            deviation *= deviation
-            return np.asarray(deviation @ weight)
-        weights = self._weight[count]
-        deviation = values - np.einsum("ij,ij->i", weights, values)[:, None]
-        deviation *= deviation
-        return np.einsum("ij,ij->i", weights, deviation)
+            mean, square = values @ weight, (values * values) @ weight
+        else:
+            weight = self._weight[count]
+            mean = np.einsum("ij,ijk->ik", values, weight)
+            square = np.einsum("ij,ijk->ik", values * values, weight)
+        return np.asarray(np.maximum(square - mean * mean, 0.0)).T

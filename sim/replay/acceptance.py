@@ -85,7 +85,8 @@ class ReplaySignals:
             batch, first = self._batch, self._runs[lost]
             row = self._replay.row(batch.request[lost], batch.emitted[lost] + first)
             after = np.arange(depth) - first[:, None] - 1
-            values[lost] = np.where(after >= 0, windows.off[name][row[:, None], np.maximum(after, 0)], values[lost])
+            off = windows.off[name].take(row[:, None] * windows.depth + np.maximum(after, 0))
+            values[lost] = np.where(after >= 0, off, values[lost])
         return values
 
     @property

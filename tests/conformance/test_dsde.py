@@ -34,8 +34,7 @@ def test_wvir(vectors: dict[str, Any]) -> None:
             history = np.zeros((1, 1))
         count = np.array([len(case["history"])])
         preset = code(length)
-        short = DecayedVariance(length, case["weight"], preset.short_window)(history, count)
-        long = DecayedVariance(length, case["weight"], preset.long_window)(history, count)
+        short, long = DecayedVariance(length, case["weight"], preset.short_window, preset.long_window)(history, count)
         assert wvir(short, long, count)[0] == pytest.approx(number(case["wvir"]), rel=1e-9, abs=1e-9), case
 
 
@@ -84,7 +83,9 @@ def check_step(policy: DSDE, rows: list[dict[str, Any]], temperature: Any, where
         if row["bounds"]:
             assert [policy.k_min[slot], policy.k_max[slot]] == row["bounds"], at
         if "wvir" in row:
-            assert policy._wvir(np.array([slot]))[0] == pytest.approx(number(row["wvir"]), rel=1e-9, abs=1e-9), at
+            assert policy._wvir(np.array([slot]), policy.history.values[[slot]])[0] == pytest.approx(
+                number(row["wvir"]), rel=1e-9, abs=1e-9
+            ), at
 
 
 def test_single_sequences(vectors: dict[str, Any]) -> None:

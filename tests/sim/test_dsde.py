@@ -19,8 +19,7 @@ def test_wvir_of_a_known_history(preset, expected):
     slot = np.array([0])
     history.append(slot, np.array([KLD]), np.array([len(KLD)]))
     values, count = history.values, history.count
-    short = DecayedVariance(preset.warm_up, preset.decay, preset.short_window)(values, count)
-    long = DecayedVariance(preset.warm_up, preset.decay, preset.long_window)(values, count)
+    short, long = DecayedVariance(preset.warm_up, preset.decay, preset.short_window, preset.long_window)(values, count)
     assert wvir(short, long, count)[0] == pytest.approx(expected, abs=1e-6)
 
 
