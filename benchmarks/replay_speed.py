@@ -2,7 +2,7 @@
 
     python benchmarks/replay_speed.py --trace azure2023_conv.csv.gz --request-rate 'trace*4'
 
-Without --trace it samples azure-conv at four times its rate. CPU seconds of this process; `loop` is the SimPy run alone,
+Without --trace it samples azure-conv at four times its rate. CPU seconds; `loop` is the SimPy run alone,
 `process` everything from the start of the interpreter to written results. Each policy and size runs in its own process.
 """
 
