@@ -22,7 +22,8 @@ class Shape:
 class Schedule:
     """Steps of BATCH_TOKENS tokens. Learning rates are those of Muon (matrices) and AdamW (embedding, norms).
 
-    copying: steps on repeated random tokens before the text, which teach a model to copy from its context
+    copying: steps on repeated random tokens before the text, meant to teach copying from the context; 200 were too few
+        for twelve layers (loss 7.23 against 7.62 of a guess), and the committed target does not copy
     long_share: the last part of the text steps, in rows of LONG tokens
     decay_share: the last part of the text steps, in which the rates fall linearly to zero
     """
@@ -65,7 +66,7 @@ DRAFT_RECIPES = {
     "draft-s": DraftRecipe(Shape(width=96, layers=1, heads=3, feed_forward=256), Schedule(steps=250, long_share=1)),
     "draft-m": DraftRecipe(
         Shape(width=144, layers=2, heads=3, feed_forward=384),
-        Schedule(steps=250, long_share=1, adamw=2e-3, seed=1),
+        Schedule(steps=500, long_share=1, adamw=2e-3, seed=1),
         from_target=(0, 11),
     ),
 }

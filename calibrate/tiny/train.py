@@ -99,7 +99,7 @@ def written_by(target: Any) -> NDArray[np.uint16]:
 
 def main(args: list[str] | None = None) -> int:
     """Entry point of `python -m calibrate.tiny.train`. Returns the exit status."""
-    description = "Train the small pair: a target and two drafts, about 25 minutes of one CPU thread."
+    description = "Train the small pair: a target and two drafts, about 40 minutes of one CPU thread."
     return run_command(lambda: run(parse(Command, "calibrate.tiny.train", description, args)))
 
 
