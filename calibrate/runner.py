@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from calibrate.memory import is_out_of_memory
 from calibrate.slab import KVSlab
 from traces.errors import InputError
 
@@ -28,7 +29,8 @@ class ModelRunner:
     """A causal LM of transformers (any architecture whose attention is full and causal) with `max_num_seqs` slots.
 
     Rows are right-padded and masked by position, so that each row is what it would be alone. The caller keeps the
-    lengths: a rollback is a lower `context` in the next pass. Raises InputError if the slots do not fit the memory.
+    lengths: a rollback is a lower `context` in the next pass. `needs_hidden` says whether the model takes hidden states
+    (the EAGLE-style draft). Raises InputError if the slots do not fit the memory.
     """
 
     def __init__(self, model: Any, *, max_num_seqs: int, max_model_len: int) -> None:
@@ -38,15 +40,15 @@ class ModelRunner:
         arguments = inspect.signature(model.forward).parameters
         # transformers renames the argument in 5.x and will drop the old name
         self._cache_argument = "cache" if "cache" in arguments else "past_key_values"
-        self._wants_hidden = "hidden_states" in arguments
+        self.needs_hidden = "hidden_states" in arguments
         self._optional = {"use_cache": True} if "use_cache" in arguments else {}
-        self._head = None if self._wants_hidden else model.get_output_embeddings()
+        self._head = None if self.needs_hidden else model.get_output_embeddings()
         self._smallest = torch.finfo(self.dtype).min
         self.slab = KVSlab(max_num_seqs, max_model_len)
         try:
             self._probe()
         except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "alloc" not in str(error):
+            if not is_out_of_memory(error):
                 raise
             raise InputError(
                 f"{self.name}: no memory on {self.device} for the KV cache of {max_num_seqs} sequences of "
@@ -57,7 +59,7 @@ class ModelRunner:
         """One pass over one token allocates the slab and shows its shapes."""
         zero = torch.zeros(1, dtype=torch.long)
         hidden = None
-        if self._wants_hidden:
+        if self.needs_hidden:
             hidden = torch.zeros(1, 1, self.model.config.hidden_size, dtype=self.dtype, device=self.device)
         output = self.forward(zero[None], zero, zero, hidden=hidden)
         self._vocab_size = int(output.logits.shape[-1])

@@ -29,7 +29,6 @@ class KVSlab(Cache):  # type: ignore[misc]  # transformers is not typed where my
         self._slots = torch.zeros(1, dtype=torch.long)
         self._positions = torch.zeros(1, 1, dtype=torch.long)
         self._run: slice | None = None
-        self._start: int | None = None
         self._end = 0
 
     def prepare(self, slots: torch.Tensor, context: torch.Tensor, query: int, device: torch.device) -> torch.Tensor:
@@ -38,10 +37,8 @@ class KVSlab(Cache):  # type: ignore[misc]  # transformers is not typed where my
         slots, context: int64[B] on the CPU; row b writes positions context[b] .. context[b] + query - 1 of slots[b].
         """
         first, rows = int(slots[0]), len(slots)
-        ascending = bool((slots == torch.arange(first, first + rows)).all())
-        even = bool((context == context[0]).all())
-        self._run = slice(first, first + rows) if ascending else None
-        self._start = int(context[0]) if ascending and even else None
+        in_order = bool((slots == torch.arange(first, first + rows)).all())
+        self._run = slice(first, first + rows) if in_order else None
         self._end = int(context.max()) + query
         self._slots = slots.to(device)
         self._positions = (context[:, None] + torch.arange(query)).to(device)
@@ -62,10 +59,8 @@ class KVSlab(Cache):  # type: ignore[misc]  # transformers is not typed where my
         return like.new_zeros((self.max_num_seqs, heads, self.max_model_len, size))
 
     def _store(self, slab: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        if self._run is not None and self._start is not None:
-            slab[self._run, :, self._start : self._end] = new
-        else:
-            slab[self._slots[:, None], :, self._positions] = new.transpose(1, 2)
+        # rows of one length have no faster path of their own: they must cost what ragged ones do, or measuring misleads
+        slab[self._slots[:, None], :, self._positions] = new.transpose(1, 2)
         if self._run is not None:
             return slab[self._run, :, : self._end]  # a view: no copy of the cache
         return slab[self._slots, :, : self._end]

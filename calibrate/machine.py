@@ -1,0 +1,114 @@
+"""The machine and the software a profile was measured with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import torch
+
+PACKAGES = ("draftlab", "torch", "transformers", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that take part; those that are not installed are left out."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if torch.version.cuda:
+        found["cuda"] = str(torch.version.cuda)
+    return found
+
+
+def git_revision() -> str | None:
+    """Of the checkout this file lies in, "-dirty" if it has changes; None where it lies in none."""
+    here = Path(__file__).resolve().parent
+    revision = _output("git", "-C", str(here), "rev-parse", "HEAD")
+    # a package installed below somebody else's repository is not that repository's revision
+    if not revision or _output("git", "-C", str(here), "ls-files", Path(__file__).name) is None:
+        return None
+    changed = _output("git", "-C", str(here), "status", "--porcelain", "--untracked-files=no")
+    return f"{revision}-dirty" if changed else revision
+
+
+def device_name(device: torch.device) -> str:
+    """Model of the GPU, or of the CPU."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return cpu_name()
+
+
+def cpu_name() -> str:
+    """As the system calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def facts(device: torch.device) -> dict[str, Any]:
+    """What does not change while measuring: CPU, threads torch is pinned to, memory, GPU, system."""
+    found: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": cpu_name(),
+        "cpu_cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "byte_order": sys.byteorder,
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {
+            "gpu": str(properties.name),
+            "gpu_memory_bytes": int(properties.total_memory),
+            "gpu_multiprocessors": int(properties.multi_processor_count),
+            "gpu_compute_capability": f"{properties.major}.{properties.minor}",
+        }
+    return found
+
+
+def load(device: torch.device) -> dict[str, Any]:
+    """What may change while measuring, taken before and after: load average, CPU clock in MHz, GPU clocks."""
+    found: dict[str, Any] = {"load_average": [round(value, 2) for value in os.getloadavg()]}
+    try:
+        clock = psutil.cpu_freq()
+    except (OSError, NotImplementedError):
+        clock = None
+    if clock is not None and clock.current:
+        found["cpu_mhz"] = round(float(clock.current))
+    if device.type == "cuda":
+        found |= _gpu_state(device)
+    return found
+
+
+def _gpu_state(device: torch.device) -> dict[str, str]:
+    """Clocks, temperature, driver as nvidia-smi names them; nothing where it is not installed."""
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    wanted = ("driver_version", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "utilization.gpu")
+    # by its own id: nvidia-smi does not know what CUDA_VISIBLE_DEVICES hides
+    identity = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    said = _output("nvidia-smi", f"--query-gpu={','.join(wanted)}", "--format=csv,noheader", f"--id={identity}")
+    if not said:
+        return {}
+    return dict(zip(wanted, (value.strip() for value in said.splitlines()[0].split(",")), strict=True))
+
+
+def _output(*command: str) -> str | None:
+    """What a command prints, stripped; None if it fails, is missing or says nothing for ten seconds."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
