@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FOLDS = 5
 DRIFT_LIMIT = 0.05
+EVEN_LIMIT, EVEN_TOKENS = 1.2, 16  # passes that differ by less in time though by more in tokens were not waited for
 POINT = ("model", "phase", "num_seqs", "query_tokens", "context_tokens")
 COLUMNS = (*POINT, "seconds", "p10", "p90", "repeats")
 
@@ -77,6 +78,19 @@ def drift(rows: Iterable[Mapping[str, Any]]) -> Drift:
     seconds = np.array([row["seconds"] for row in reference])
     thirds = [np.median(part) for part in np.array_split(seconds, min(3, len(seconds)))]
     return Drift(float((max(thirds) - min(thirds)) / np.median(seconds)), len(seconds))
+
+
+def remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What makes the measurement doubtful, one line each: drift, and launch times in place of passes."""
+    found = [str(moved)] if (moved := drift(rows)).flagged else []
+    for model, own in combine(rows).groupby("model", sort=False):
+        tokens, seconds = own["num_seqs"] * own["query_tokens"], own["seconds"]
+        if tokens.max() >= EVEN_TOKENS * tokens.min() and seconds.max() < EVEN_LIMIT * seconds.min():
+            found.append(
+                f"{model}: passes of {tokens.min()} to {tokens.max()} tokens all take {1e3 * seconds.median():.3g} ms: "
+                "the device was not waited for, or launching kernels is all they cost"
+            )
+    return found
 
 
 def fit_costs(rows: Sequence[Mapping[str, Any]], *, capture_sizes: Sequence[int] = ()) -> Costs:

@@ -17,6 +17,13 @@ import torch
 PACKAGES = ("draftlab", "torch", "transformers", "numpy")
 
 
+def pin_threads(threads: int | None = None) -> int:
+    """Fix the threads torch computes with, None: the cores this process may use; returns how many."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(threads or available)
+    return int(torch.get_num_threads())
+
+
 def versions() -> dict[str, str]:
     """Of Python and the packages that take part; those that are not installed are left out."""
     found = {"python": platform.python_version()}
@@ -35,7 +42,7 @@ def git_revision() -> str | None:
     here = Path(__file__).resolve().parent
     revision = _output("git", "-C", str(here), "rev-parse", "HEAD")
     # a package installed below somebody else's repository is not that repository's revision
-    if not revision or _output("git", "-C", str(here), "ls-files", Path(__file__).name) is None:
+    if not revision or not _output("git", "-C", str(here), "ls-files", Path(__file__).name):
         return None
     changed = _output("git", "-C", str(here), "status", "--porcelain", "--untracked-files=no")
     return f"{revision}-dirty" if changed else revision
@@ -98,7 +105,8 @@ def _gpu_state(device: torch.device) -> dict[str, str]:
         return {}
     wanted = ("driver_version", "clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "utilization.gpu")
     # by its own id: nvidia-smi does not know what CUDA_VISIBLE_DEVICES hides
-    identity = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    identity = str(torch.cuda.get_device_properties(device).uuid)
+    identity = identity if identity.startswith("GPU-") else f"GPU-{identity}"
     said = _output("nvidia-smi", f"--query-gpu={','.join(wanted)}", "--format=csv,noheader", f"--id={identity}")
     if not said:
         return {}
