@@ -30,11 +30,18 @@ class ModelRunner:
 
     Rows are right-padded and masked by position, so that each row is what it would be alone. The caller keeps the
     lengths: a rollback is a lower `context` in the next pass. `needs_hidden` says whether the model takes hidden states
-    (the EAGLE-style draft). Raises InputError if the slots do not fit the memory.
+    (the EAGLE-style draft).
+
+    Raises InputError if the slots do not fit the memory, or if the model has another cache than keys and values of all
+    positions (a running state, a sliding window shorter than `max_model_len`).
     """
 
     def __init__(self, model: Any, *, max_num_seqs: int, max_model_len: int) -> None:
         self.model = model.eval()
+        _check(model, self.name, max_model_len)
+        weight = next(iter(model.parameters()))
+        self.device: torch.device = weight.device
+        self.dtype: torch.dtype = weight.dtype
         self.max_num_seqs = max_num_seqs
         self.max_model_len = max_model_len
         arguments = inspect.signature(model.forward).parameters
@@ -133,16 +140,6 @@ class ModelRunner:
             self.slab.copy(source, to, self.max_model_len if length is None else length)
 
     @property
-    def device(self) -> torch.device:
-        """Of the weights."""
-        return next(iter(self.model.parameters())).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return next(iter(self.model.parameters())).dtype
-
-    @property
     def name(self) -> str:
         """Where the model was loaded from, or its class."""
         return str(getattr(self.model.config, "_name_or_path", "") or type(self.model).__name__)
@@ -166,6 +163,22 @@ class ModelRunner:
     def kv_bytes_per_token(self) -> int:
         """Memory of one token's keys and values over all layers."""
         return self.slab.bytes_per_token
+
+
+def _check(model: Any, name: str, max_model_len: int) -> None:
+    """Raise InputError for a model whose cache is not keys and values of all positions."""
+    if not getattr(model, "_supports_cache_class", True):
+        raise InputError(f"{name}: this version of transformers has no cache object for its architecture; update it")
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if getattr(model, "_is_stateful", False) or "linear_attention" in kinds:
+        raise InputError(f"{name}: keeps a running state that cannot be rolled back; only attention models can be used")
+    window = getattr(config, "sliding_window", None)
+    sliding = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    if window and sliding and window < max_model_len:
+        raise InputError(
+            f"{name}: attends to {window} tokens only; max_model_len may be at most that, not {max_model_len}"
+        )
 
 
 def _columns(values: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:

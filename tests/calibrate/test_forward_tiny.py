@@ -23,7 +23,7 @@ with warnings.catch_warnings():  # the library's own deprecations at import are 
 def test_the_target_costs_more_than_the_draft() -> None:
     torch.set_num_threads(1)
     names = {"target": "target", "draft": "draft-s"}
-    models = {n: AutoModelForCausalLM.from_pretrained(MODELS / d, dtype=torch.float32) for n, d in names.items()}
+    models = {n: AutoModelForCausalLM.from_pretrained(MODELS / d).float() for n, d in names.items()}
     runners = {n: ModelRunner(model, max_num_seqs=8, max_model_len=128) for n, model in models.items()}
     plan = forward.points_to_measure(runners, Extent(8, 128, 64), budget_s=3)
     found = costs.fit_costs(list(forward.measure(plan, runners)))
