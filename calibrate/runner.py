@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from calibrate.attention import use_grouped_attention
 from calibrate.memory import is_out_of_memory
 from calibrate.slab import KVSlab
 from traces.errors import InputError
@@ -39,6 +40,7 @@ class ModelRunner:
     def __init__(self, model: Any, *, max_num_seqs: int, max_model_len: int) -> None:
         self.model = model.eval()
         _check(model, self.name, max_model_len)
+        use_grouped_attention(model)
         weight = next(iter(model.parameters()))
         self.device: torch.device = weight.device
         self.dtype: torch.dtype = weight.dtype

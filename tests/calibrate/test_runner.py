@@ -137,6 +137,22 @@ def test_a_row_beyond_its_slot_is_refused(runner: ModelRunner) -> None:
         runner.forward(torch.zeros(1, 2, dtype=torch.long), torch.tensor([0]), torch.tensor([LENGTH - 1]))
 
 
+@pytest.mark.parametrize("padding", [0, 3], ids=["whole", "padded"])
+def test_the_model_itself_is_left_as_it_was(padding: int) -> None:
+    """Passes without the runner, a mask over left padding among them, give what they gave before."""
+    torch.manual_seed(0)
+    model = llama().eval()
+    inputs = {
+        "input_ids": torch.arange(8)[None],
+        "attention_mask": (torch.arange(8) >= padding).long()[None],
+        "position_ids": (torch.arange(8) - padding).clamp(min=0)[None],
+    }
+    with torch.no_grad():
+        before = model(**inputs).logits
+        ModelRunner(model, max_num_seqs=1, max_model_len=8)
+        torch.testing.assert_close(model(**inputs).logits[:, padding:], before[:, padding:], atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("length", "refused"), [(16, False), (17, True)])
 def test_a_window_shorter_than_a_slot_is_refused(length: int, refused: bool) -> None:
     """Within its window a sliding attention is a full one."""
