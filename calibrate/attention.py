@@ -48,7 +48,8 @@ def use_grouped_attention(model: Any) -> None:
     except ImportError:
         pass
     else:
-        ALL_MASK_ATTENTION_FUNCTIONS.setdefault(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+        # for the class, not the instance: unknown names get no mask at all, and padding would be attended to
+        ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
     configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}
     for config in configs.values():
         if getattr(config, "_attn_implementation", None) == "sdpa":
