@@ -63,7 +63,10 @@ class Costs:
 
 
 def combine(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row for each point, the median over its visits, the columns of `forward.parquet`; reference visits apart."""
+    """One row for each point, the median over its visits, the columns of `forward.parquet`; reference visits apart.
+
+    p10 and p90 are medians over the visits too, widened to the range of the visits' own medians.
+    """
     import pandas as pd
 
     found = [[*point, *_combined(visits)] for point, visits in _by_point(rows).items()]
@@ -149,8 +152,11 @@ def _by_point(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[M
 
 
 def _combined(visits: Sequence[Mapping[str, Any]]) -> tuple[float, float, float, int]:
-    seconds, p10, p90 = (float(np.median([row[name] for row in visits])) for name in ("seconds", "p10", "p90"))
-    return seconds, p10, p90, sum(int(row["repeats"]) for row in visits)
+    medians = [float(row["seconds"]) for row in visits]
+    p10, p90 = (float(np.median([row[name] for row in visits])) for name in ("p10", "p90"))
+    repeats = sum(int(row["repeats"]) for row in visits)
+    # a slow pass is repeated once a visit, and has no spread but that between visits
+    return float(np.median(medians)), min(p10, *medians), max(p90, *medians), repeats
 
 
 def _points(frame: pd.DataFrame) -> fit.Points:

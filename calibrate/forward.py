@@ -22,6 +22,7 @@ from calibrate.grid import DRAFT_QUERIES, VERIFY_QUERIES, Extent, Point, candida
 from calibrate.memory import is_out_of_memory
 from calibrate.runner import ModelRunner
 from calibrate.timing import Thunk, Timer
+from traces.errors import InputError
 
 QUERIES = {"target": VERIFY_QUERIES, "draft": DRAFT_QUERIES}
 REFERENCE = "reference"
@@ -30,7 +31,7 @@ VISITS = 3
 WAVE = 40  # points; the first wave is twice as large, for it is all there may be
 VISITS_WANTED = 450  # what the length of a visit is derived from
 SHORTEST_VISIT_S, LONGEST_VISIT_S = 0.02, 1.0
-LONGEST_PASS_SHARE = 0.01  # of the budget: slower passes are left out
+LONGEST_PASS_SHARE = 0.004  # of the budget: slower passes are left out
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -87,8 +88,8 @@ def key_of(row: Mapping[str, Any]) -> Key:
 def points_to_measure(runners: Mapping[str, ModelRunner], extent: Extent, *, budget_s: float, seed: int = 0) -> Plan:
     """A grid for each runner ("target", "draft"); how far into it `measure` comes is a matter of time.
 
-    A few passes of each model are timed first; passes slower than a hundredth of the budget are left out, which the
-    notes say.
+    A few passes of each model are timed first; passes slower than a 250th of the budget are left out, which the notes
+    say. Raises InputError if the memory does not do for a pass of one token.
     """
     visit_s = min(max(budget_s / VISITS_WANTED, SHORTEST_VISIT_S), LONGEST_VISIT_S)
     longest_pass_s = LONGEST_PASS_SHARE * budget_s
@@ -103,7 +104,7 @@ def points_to_measure(runners: Mapping[str, ModelRunner], extent: Extent, *, bud
         if len(affordable) < len(found):
             notes.append(_left_out(name, found, affordable, longest_pass_s))
         grid += affordable or found[:1]
-        visit_cost |= {p: timer.warm_up * s + max(visit_s, timer.fewest * s) for p, s in seconds.items()}
+        visit_cost |= {p: timer.warm_up * s + max(visit_s, s) for p, s in seconds.items()}
     points = tuple(ordered(grid, seed))
     first = "target" if "target" in runners else next(iter(runners))
     reference = Point(first, REFERENCE, min(extent.max_num_seqs, 4), 1, min(64, extent.max_model_len // 2))
@@ -200,8 +201,10 @@ def _estimate(runner: ModelRunner, name: str, extent: Extent) -> Callable[[Point
         try:
             seconds.append(timer.measure(thunk(runner, probe)).seconds)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or not seconds:
+            if not is_out_of_memory(error):
                 raise
+            if not seconds:
+                raise InputError(f"{name}: no memory on {runner.device} for a pass of one token") from None
             break
         terms.append(_terms(probe))
     matrix = np.array(terms) / np.array(seconds)[:, None]

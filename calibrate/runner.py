@@ -11,6 +11,7 @@ import torch
 from calibrate.attention import use_grouped_attention
 from calibrate.memory import is_out_of_memory
 from calibrate.slab import KVSlab
+from sim.replay.profile import Model
 from traces.errors import InputError
 
 
@@ -145,6 +146,18 @@ class ModelRunner:
     def name(self) -> str:
         """Where the model was loaded from, or its class."""
         return str(getattr(self.model.config, "_name_or_path", "") or type(self.model).__name__)
+
+    def describe(self, name: str, huggingface_id: str) -> Model:
+        """The model as a profile names it."""
+        return Model(
+            name=name,
+            huggingface_id=huggingface_id,
+            parameters=self.parameters,
+            weight_bytes=self.weight_bytes,
+            kv_bytes_per_token=self.kv_bytes_per_token,
+            dtype=str(self.dtype).removeprefix("torch."),
+            tensor_parallel_size=1,
+        )
 
     @property
     def vocab_size(self) -> int:

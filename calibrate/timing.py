@@ -77,7 +77,7 @@ class Timer:
     """Repeats a call until the standard error of its median is below `relative_error` of it, or `budget_s` is spent.
 
     warm_up   calls before the first that counts, in every measurement: each shape may compile or allocate anew
-    fewest    repeats that are made whatever they cost
+    fewest    repeats that are made as long as the budget allows; one is made whatever it costs
     most      repeats after which it stops
     """
 
@@ -101,10 +101,11 @@ class Timer:
         check_at = self.fewest
         while True:
             found.append(self.stopwatch(thunk))
-            if len(found) < check_at:
+            over = sum(found) >= self.budget_s or len(found) >= self.most
+            if len(found) < check_at and not over:
                 continue
             error = relative_error(np.array(found))
-            if error < self.relative_error or sum(found) >= self.budget_s or len(found) >= self.most:
+            if over or error < self.relative_error:
                 p10, median, p90 = np.percentile(found, [10, 50, 90])
                 return Timing(float(median), float(p10), float(p90), len(found), error)
             check_at = min(len(found) + max(1, len(found) // 4), self.most)
