@@ -60,7 +60,7 @@ class Show:
     """Also draw it into this file (.svg, .png or .pdf)."""
 
     context_tokens: int | None = None
-    """Cached tokens of each sequence in the table of costs. Default: the middle one of the measured contexts."""
+    """Cached tokens of each sequence in the table of costs. Default: the one with most points."""
 
     json: bool = False
     """Print the figures as JSON and nothing else."""
@@ -113,21 +113,19 @@ def _size(count_bytes: int) -> str:
 
 def _residuals(profile: Mapping[str, Any], points: Iterable[Mapping[str, Any]]) -> list[RenderableType]:
     """Errors of the fit by model and phase, beside the spread of the repeats: what no fit can beat."""
-    spread = {(row["model"], row["phase"]): row["p10_to_p90_percent"] for row in points}
-    spread |= {
-        (model, "all"): phases["spread"]["repeats_percent"]
-        for model, phases in profile["residuals"].items()
-        if isinstance(phases, dict) and "spread" in phases
-    }
-    rows = []
-    for model, phases in profile["residuals"].items():
-        for phase, own in phases.items() if isinstance(phases, dict) else ():
-            if isinstance(own, dict) and "median_percent" in own:
+    spread = {(row["model"], row["phase"]): f"{row['p10_to_p90_percent']:.1f}" for row in points}
+    rows, notes = [], []
+    for model, phases in sorted(profile["residuals"].items(), reverse=True):  # target before draft
+        for phase, own in phases.items():
+            if "median_percent" in own:
                 errors = (f"{own[f'{name}_percent']:.1f}" for name in ("median", "p95", "worst"))
-                repeats = f"{spread[model, phase]:.1f}" if (model, phase) in spread else "-"
+                repeats = spread.get((model, phase), "-")
                 rows.append([model, phase.replace("_", " "), str(own["points"]), *errors, repeats])
+        if between := phases.get("spread"):
+            within, visits = between["repeats_percent"], between["visits_percent"]
+            notes.append(f"{model}: spread of repeats {within:.1f} % within a visit, {visits:.1f} % between visits")
     heads = ("model", "passes", "points", "median", "p95", "worst", "repeats p10-p90")
-    return _section("Fit against measurement, absolute %", heads, rows)
+    return [*_section("Fit against measurement, absolute %", heads, rows), *(Text(note, "dim") for note in notes)]
 
 
 def _costs(costs: Mapping[str, Any]) -> list[RenderableType]:

@@ -53,7 +53,7 @@ def read(directory: Path) -> Calibration:
 
 
 def figures(found: Calibration, context_tokens: int | None = None) -> dict[str, Any]:
-    """All figures as JSON values; a part that is not there is None. Costs at `context_tokens`, None: of the points."""
+    """All figures as JSON values; a part that is not there is None. Costs at `context_tokens`, None: the typical one."""
     lengths = acceptance.acceptance_lengths(found.windows) if found.windows else None
     context = context_tokens if context_tokens is not None else typical_context(found.points)
     return {
@@ -67,9 +67,12 @@ def figures(found: Calibration, context_tokens: int | None = None) -> dict[str, 
 
 
 def typical_context(points: pd.DataFrame | None) -> int:
-    """The middle one of the contexts at which the target's decode and verify passes were measured."""
-    contexts = np.unique(_decoding(points, "target")["context_tokens"]) if points is not None else ()
-    return int(contexts[len(contexts) // 2]) if len(contexts) else UNMEASURED_CONTEXT
+    """The context with most decode and verify points of the target; of several the middle one."""
+    if points is None or not len(own := _decoding(points, "target")):
+        return UNMEASURED_CONTEXT
+    contexts, count = np.unique(own["context_tokens"], return_counts=True)
+    most = contexts[count == count.max()]
+    return int(most[len(most) // 2])
 
 
 def batches(profile: Profile, points: pd.DataFrame | None) -> list[int]:
@@ -128,11 +131,15 @@ def _profile(profile: Profile) -> dict[str, Any]:
 
 
 def _counts(points: pd.DataFrame) -> list[dict[str, Any]]:
-    """Points of each model and phase, and the median spread of their repeats."""
+    """Points of each model and phase, and the median of p90 - p10 over the median time."""
+    spread = 100 * (points["p90"] - points["p10"]) / points["seconds"]
     rows = []
-    for (model, phase), own in points.groupby(["model", "phase"], sort=True):
-        spread = 100 * float(((own["p90"] - own["p10"]) / own["seconds"]).median())
-        rows.append({"model": model, "phase": phase, "points": len(own), "p10_to_p90_percent": round(spread, 2)})
+    for model in dict.fromkeys(points["model"]):
+        of_model = points["model"] == model
+        for phase in ("all", *dict.fromkeys(points["phase"][of_model])):
+            own = spread[of_model & ((points["phase"] == phase) | (phase == "all"))]
+            percent = round(float(own.median()), 2)
+            rows.append({"model": model, "phase": phase, "points": len(own), "p10_to_p90_percent": percent})
     return rows
 
 

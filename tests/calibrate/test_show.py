@@ -189,9 +189,25 @@ def test_costs_stand_at_the_middle_context(whole: Path) -> None:
     assert figures(read(whole))["costs"]["context_tokens"] == 64
 
 
+def test_costs_stand_where_most_was_measured(whole: Path) -> None:
+    more = points().query("context_tokens == 128").assign(num_seqs=8)
+    write_parquet(whole / "forward.parquet", pd.concat([points(), more]))
+    assert figures(read(whole))["costs"]["context_tokens"] == 128
+
+
 def test_batches_and_queries_are_measured_ones(whole: Path) -> None:
     rows = figures(read(whole))["costs"]["passes"]
     assert [(row["num_seqs"], list(row["target_ms"])) for row in rows] == [(b, ["1", "2", "3", "5"]) for b in (1, 2, 4)]
+
+
+def test_spread_of_repeats(whole: Path) -> None:
+    # (10.2 - 9.9) / 10 ms
+    assert figures(read(whole))["measured_points"][0] == {
+        "model": "target",
+        "phase": "all",
+        "points": 18,
+        "p10_to_p90_percent": 3.0,
+    }
 
 
 def test_passes_beyond_the_measured_ones_are_marked(tmp_path: Path) -> None:
@@ -219,6 +235,7 @@ def test_table_is_ascii_and_fits(whole: Path, width: int) -> None:
         "torch 2.13",
         "measured here",
         "held out |      2 |    1.2 | 3.0 |   4.5",
+        "target: spread of repeats 2.5 % within a visit, 3.0 % between visits",
         "2 trajectories, 40 windows of 4",
         "acceptance length | 1.50 | 1.75 | 1.88 | 1.94",
         "chat | 1 | 50.0% | - | 1.50 | 1.75 | 1.94",
