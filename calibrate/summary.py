@@ -53,7 +53,7 @@ def read(directory: Path) -> Calibration:
 
 
 def figures(found: Calibration, context_tokens: int | None = None) -> dict[str, Any]:
-    """All figures as JSON values; a part that is not there is None. Costs at `context_tokens`, None: the typical one."""
+    """All figures as JSON values, None for a part that is not there; costs at `context_tokens`, or the typical ones."""
     lengths = acceptance.acceptance_lengths(found.windows) if found.windows else None
     context = context_tokens if context_tokens is not None else typical_context(found.points)
     return {
