@@ -15,6 +15,7 @@ with warnings.catch_warnings():  # the library's own deprecations at import are 
     pytest.importorskip("transformers")
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+    from calibrate import bucket
     from calibrate.runner import ModelRunner
     from traces.errors import InputError
 
@@ -96,6 +97,25 @@ def test_even_rows_equal_uncached_passes(runner: ModelRunner) -> None:
     texts: dict[int, list[int]] = {slot: [] for slot in range(3)}
     first = feed(runner, texts, {slot: [slot, 7, 9] for slot in range(3)})
     assert max(first, feed(runner, texts, {slot: [5, slot] for slot in range(3)})) < 1e-4
+
+
+def test_filling_up_changes_nothing(runner: ModelRunner) -> None:
+    """Three rows of three tokens become three of six; near the end of a slot they do not."""
+    runner.pads = True
+    texts: dict[int, list[int]] = {slot: [] for slot in range(3)}
+    first = feed(runner, texts, {slot: [slot, 7, 9] for slot in range(3)})
+    for slot in range(3):
+        texts[slot] += [1] * (LENGTH - 3 - len(texts[slot]))
+    feed(runner, {slot: [] for slot in range(3)}, {slot: texts[slot] for slot in range(3)})
+    assert max(first, feed(runner, texts, {slot: [5, slot, 6] for slot in range(3)})) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("rows", "query", "expected"),
+    [(1, 6, 6), (1, 7, 16), (3, 3, 6), (15, 1, 2), (16, 1, 1), (2, 8, 8)],
+)
+def test_filled_up_to_sixteen(rows: int, query: int, expected: int) -> None:
+    assert bucket.padded(rows, query) == expected
 
 
 def test_fork_goes_on_from_the_source(runner: ModelRunner) -> None:
