@@ -32,6 +32,7 @@ WAVE = 40  # points; the first wave is twice as large, for it is all there may b
 VISITS_WANTED = 450  # what the length of a visit is derived from
 SHORTEST_VISIT_S, LONGEST_VISIT_S = 0.02, 1.0
 LONGEST_PASS_SHARE = 0.004  # of the budget: slower passes are left out
+FEWEST_POINTS = 30  # the cheapest that are measured whatever they cost: fewer say nothing of where the time goes
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -100,10 +101,11 @@ def points_to_measure(runners: Mapping[str, ModelRunner], extent: Extent, *, bud
         found = candidates(name, QUERIES[name], extent)
         estimate, timer = _estimate(runner, name, extent), Timer.of(runner.device)
         seconds = {point: estimate(point) for _, point in found}
-        affordable = [entry for entry in found if seconds[entry[1]] <= longest_pass_s]
+        limit_s = max(longest_pass_s, sorted(seconds.values())[:FEWEST_POINTS][-1])
+        affordable = [entry for entry in found if seconds[entry[1]] <= limit_s]
         if len(affordable) < len(found):
-            notes.append(_left_out(name, found, affordable, longest_pass_s))
-        grid += affordable or found[:1]
+            notes.append(_left_out(name, found, affordable, limit_s))
+        grid += affordable
         visit_cost |= {p: timer.warm_up * s + max(visit_s, s) for p, s in seconds.items()}
     points = tuple(ordered(grid, seed))
     first = "target" if "target" in runners else next(iter(runners))
@@ -219,12 +221,10 @@ def _terms(point: Point) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([1.0, point.new_tokens, point.kv_tokens, s * (q * c + q * (q + 1) / 2)])
 
 
-def _left_out(
-    name: str, found: list[tuple[int, Point]], affordable: list[tuple[int, Point]], longest_pass_s: float
-) -> str:
+def _left_out(name: str, found: list[tuple[int, Point]], affordable: list[tuple[int, Point]], limit_s: float) -> str:
     kept = [point for _, point in affordable]
     return (
-        f"{name}: {len(found) - len(kept)} of {len(found)} passes would take more than {longest_pass_s:.2g} s and are "
-        f"left out; the largest batch measured is {max((p.num_seqs for p in kept), default=1)} sequences, the longest "
-        f"pass {max((p.new_tokens for p in kept), default=1)} tokens"
+        f"{name}: {len(found) - len(kept)} of {len(found)} passes would take more than {limit_s:.2g} s and are "
+        f"left out; the largest batch measured is {max(p.num_seqs for p in kept)} sequences, the longest "
+        f"pass {max(p.new_tokens for p in kept)} tokens"
     )

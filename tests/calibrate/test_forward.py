@@ -93,6 +93,16 @@ def test_the_grid_has_prefill_with_and_without_context() -> None:
     assert {point.context_tokens > 0 for point in chunks} == {True, False}
 
 
+def test_a_slow_machine_still_gets_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget of a millisecond: the 30 cheapest passes of each model, and a note for each of what is left out."""
+    clock = Clock()
+    monkeypatch.setattr(forward.Timer, "of", lambda _, **s: Timer(wall_stopwatch(clock=clock.read), **s))
+    plan = points_to_measure(pair(clock), EXTENT, budget_s=0.001)
+    assert len(plan.points) >= 60
+    assert len(plan.notes) == 2
+    assert costs.fit_costs(measured(plan, clock)).residuals["target"]["all"]["median_percent"] < 1
+
+
 def test_a_plan_survives_json(plan: Plan) -> None:
     import json
 

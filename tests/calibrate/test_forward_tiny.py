@@ -28,4 +28,4 @@ def test_the_target_costs_more_than_the_draft() -> None:
     plan = forward.points_to_measure(runners, Extent(8, 128, 64), budget_s=3)
     found = costs.fit_costs(list(forward.measure(plan, runners)))
     assert found.draft is not None
-    assert found.target.seconds(8, 8 * 65, 8 * 65, 8) > found.draft.seconds(8, 8 * 65, 8 * 65, 8) > 0
+    assert found.target.seconds(1, 65, 65, 1) > found.draft.seconds(1, 65, 65, 1) > 0
