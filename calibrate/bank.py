@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,10 @@ class Trajectory:
     def load(cls, path: Path) -> Trajectory:
         """Read what `save` wrote. Raises InputError if it cannot be read."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 on, off = ({name: file[f"{way}_{name}"] for name in SIGNALS} for way in ("on", "off"))
                 return cls(int(file["index"]), str(file["task"]), file["tokens"], file["accept"], on, off)
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise InputError(f"{path}: not a readable trajectory ({error}); delete it to record it again") from None
 
 

@@ -102,11 +102,11 @@ def end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
 def _checked(source: str) -> str:
     """Refuse a path that is not there before it is asked of the hub."""
     path = Path(source).expanduser()
-    if path.is_dir():
+    if source and path.is_dir():
         if not (path / "config.json").is_file():
             raise InputError(f"{source}: no config.json there; expected a directory in the layout of Hugging Face")
         return str(path)
-    if path.exists():
+    if path.is_file():
         raise InputError(f"{source}: is a file; expected a directory with config.json and weights, or a hub id")
     if source.startswith((".", "/", "~")) or source.count("/") > 1 or not source:
         raise InputError(f"{source or 'empty name'}: no such directory")

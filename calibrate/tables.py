@@ -86,6 +86,7 @@ class Tables:
         read = self._read(text)
         scanned = self._scan(read) if self.pair.drafter.position_only else None
         if scanned is None:
+            self.session.reset(0)
             self.session.fill(0, torch.tensor([*text.prompt, *text.outputs[:-1]]), read.hidden)
             accept, on, rejected = self._window_by_window(read, luck)
         else:
