@@ -17,7 +17,8 @@ with warnings.catch_warnings():  # the library's own deprecations at import are 
     warnings.simplefilter("ignore")
     pytest.importorskip("transformers")
     from calibrate.bank import Trajectory
-    from calibrate.reconcile import expected_steps, first_difference, greedy_steps, reconcile
+    from calibrate.lengths import expected_steps, first_difference, greedy_steps
+    from calibrate.reconcile import reconcile
     from calibrate.record import Recorder, Settings
     from calibrate.signals import Sampling
     from traces.errors import InputError
@@ -81,7 +82,7 @@ def test_expected_steps_of_even_chances() -> None:
 
 
 def test_greedy_steps_stop_at_the_end_of_the_text() -> None:
-    """Rows 0..4, k = 2: the step at row 0 emits both drafts and a bonus, that at row 3 both drafts and meets the end."""
+    """Rows 0..4, k = 2: the step at row 0 emits both drafts and a bonus, that at row 3 two drafts; then the end."""
     accept = np.array([[1, 1], [0, 0], [0, 0], [1, 1], [1, 1]], np.float32)
     assert greedy_steps(accept, 2) == [3, 2]
     assert expected_steps(accept, 2) == 2
