@@ -26,7 +26,7 @@ from traces.errors import InputError
 
 DEPTH = 16
 OUTPUT_TOKENS = 64
-BATCH = 16
+BATCH = 32
 
 
 @dataclass(frozen=True)
