@@ -33,7 +33,7 @@ class SimulatedExecutor:
     """Answers for the hardware and the models of one engine. `outside` counts passes beyond the measured range."""
 
     def __init__(self, profile: Profile, replay: Replay, execution: Execution) -> None:
-        if profile.draft_kind != "autoregressive":
+        if profile.draft_kind not in ("autoregressive", "early-exit"):  # one pass for each draft token
             raise InputError(f"profile {profile.name}: draft kind {profile.draft_kind!r} is not simulated yet")
         self.target: ForwardCost = profile.target
         self.draft: ForwardCost = profile.draft

@@ -1,0 +1,118 @@
+"""python -m calibrate: a short run of the tiny pair drives the simulator; mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from calibrate.__main__ import CalibrateConfig, main
+from traces.errors import InputError, run_command
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"depth": 0}, "--depth 0"),
+        ({"reconcile_k": 17}, "--reconcile-k 17"),  # windows of 16 by default
+        ({"budget_s": 0.0}, "--budget-s 0"),
+        ({"threads": 0}, "--threads 0"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, float], flag: str) -> None:
+    with pytest.raises(InputError, match=flag):
+        CalibrateConfig(**options)  # type: ignore[arg-type]
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["calibrate", *arguments])
+    return run_command(main)
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("transformers")
+        from calibrate.calibration import calibrate
+    output = tmp_path_factory.mktemp("run") / "tiny"
+    config = CalibrateConfig(
+        output=output, num_prompts=6, output_len=12, max_num_seqs=4, max_model_len=256, budget_s=4.0
+    )
+    calibrate(config, lambda line: None, lambda stage, done, total: None)
+    return output
+
+
+@pytest.mark.torch
+def test_the_result_is_whole(calibration: Path) -> None:
+    found = sorted(path.name for path in calibration.iterdir())
+    assert found == ["acceptance.parquet", "cost.json", "forward.parquet", "profile.json", "reconciliation.json"]
+    assert not calibration.with_name("tiny.partial").exists()
+
+
+@pytest.mark.torch
+def test_greedy_windows_are_the_live_run(calibration: Path) -> None:
+    # greedy: the live run takes the very steps the windows predict, so the two means are one number
+    checked = json.loads((calibration / "reconciliation.json").read_text(encoding="utf-8"))
+    assert checked["live_length"] == checked["window_length"] or checked["near_ties"]
+
+
+@pytest.mark.torch
+def test_the_profile_drives_the_simulator(calibration: Path) -> None:
+    from sim.config import SimConfig
+    from sim.simulate import simulate
+
+    directory = str(calibration)
+    run = simulate(SimConfig(trace="gsm8k", num_prompts=5, request_rate="1", profile=directory, acceptance=directory))
+    assert run.metrics["completed"] == 5
+
+
+@pytest.mark.torch
+def test_other_options_do_not_go_on_with_unfinished_work(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from calibrate.calibration import Partial
+
+    Partial(tmp_path / "x.partial", {"seed": "0"})
+    with pytest.raises(InputError, match="--seed 0"):
+        Partial(tmp_path / "x.partial", {"seed": "1"})
+
+
+@pytest.mark.torch
+def test_a_cut_line_is_measured_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from calibrate.calibration import Partial
+
+    work = Partial(tmp_path / "x.partial", {})
+    work.append({"a": 1})
+    with (work.directory / "forward.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"a": 2')
+    assert work.rows() == [{"a": 1}]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "cuda:99"], "--device"),
+        (["--target", "no/such/directory/here", "--draft", "ngram"], "no/such/directory/here"),
+        (["--prompts", "absent.jsonl"], "absent.jsonl"),
+        (["--draft", "ngram"], "ngram"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert _run(monkeypatch, *arguments, "--output", str(tmp_path / "out")) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert said in last
