@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 Progress = Callable[[str, float, float], None]
 TINY_BUDGET_S, BUDGET_S = 110.0, 600.0
-RECONCILIATION = "reconciliation.json"
+RECONCILIATION, MACHINE = "reconciliation.json", "machine.json"
 
 
 def calibrate(config: CalibrateConfig, say: Say, progress: Progress) -> None:
@@ -71,12 +71,11 @@ def _calibrate(config: CalibrateConfig, say: Say, progress: Progress) -> None:
     before = machine.load(pair.device)
     profile, points = _costs(config, pair, work, say, progress)
     windows, checked = _acceptance(config, pair, prompts, work, say, progress)
-    facts = {"machine": machine.facts(pair.device), "load": {"before": before, "after": machine.load(pair.device)}}
-    provenance = {**profile.provenance, "machine": json.dumps(facts, sort_keys=True)}
-    profile = dataclasses.replace(profile, provenance=provenance)
     profile.save(config.output, points)
     windows.save(config.output)
-    (config.output / RECONCILIATION).write_text(json.dumps(checked.to_dict(), indent=1) + "\n", encoding="utf-8")
+    facts = {"machine": machine.facts(pair.device), "before": before, "after": machine.load(pair.device)}
+    for name, document in ((RECONCILIATION, checked.to_dict()), (MACHINE, facts)):
+        (config.output / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     work.remove()
 
 
@@ -169,11 +168,9 @@ def _costs(config: CalibrateConfig, pair: Pair, work: Partial, say: Say, progres
     fitted = costs.fit_costs(rows)
     assert fitted.draft is not None  # both models were measured
     host = host_cost(pair.vocab_size, pair.device, max_num_seqs=seqs, temperature=config.temperature)
-    how = (
-        f"measured: {config.threads} threads, eager, median of repeats"
-        if pair.device.type == "cpu"
-        else "measured: eager"
-    )
+    how = "measured: eager, median of repeats"
+    if pair.device.type == "cpu":
+        how += f"; CPU threads: {config.threads}"
     profile = Profile(
         name=f"{_short(pair.target_name)}+{_short(pair.draft_name)}",
         device=machine.device_name(pair.device),

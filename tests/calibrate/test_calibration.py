@@ -50,7 +50,15 @@ def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.torch
 def test_the_result_is_whole(calibration: Path) -> None:
     found = sorted(path.name for path in calibration.iterdir())
-    assert found == ["acceptance.parquet", "cost.json", "forward.parquet", "profile.json", "reconciliation.json"]
+    parts = [
+        "acceptance.parquet",
+        "cost.json",
+        "forward.parquet",
+        "machine.json",
+        "profile.json",
+        "reconciliation.json",
+    ]
+    assert found == parts
     assert not calibration.with_name("tiny.partial").exists()
 
 
