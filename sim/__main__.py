@@ -31,6 +31,11 @@ def main() -> int:
         with _progress(policy, len(inputs.workload)) as progress:
             runs.append(simulate(own, inputs, progress))
     _report(config, runs)
+    for policy, run in zip(policies, runs, strict=False):
+        if run.interrupted:
+            print(f"interrupted: figures of {policy} cover what had happened by then", file=sys.stderr)
+        elif not run.metrics["completed"]:
+            print(f"warning: no request of {policy} was completed", file=sys.stderr)
     return 130 if any(run.interrupted for run in runs) else 0
 
 

@@ -47,6 +47,10 @@ def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress
     ends the run early and is noted in the results, which hold what had happened by then.
     """
     inputs = inputs or load_inputs(config)
+    if config.until_s is not None and 0 < config.until_s <= config.warmup_s:
+        raise InputError(
+            f"--warmup-s {config.warmup_s:g} leaves nothing to measure before --until-s {config.until_s:g}"
+        )
     slo = parse_goodput(config.goodput)
     if not 0 <= config.warmup_s < float("inf"):
         raise InputError(f"--warmup-s is {config.warmup_s}, expected 0 or more")

@@ -32,6 +32,10 @@ class DrawnRate:
     rate_rps: float
 
 
+LONGEST_S = 1e8
+"""Three years. Peaks by the second take memory for each of them."""
+
+
 def parse_request_rate(text: str) -> OwnTimes | DrawnRate:
     """Read `--request-rate`: `inf`, `trace`, `trace*4` (the trace's times at four times the density), or a number."""
     value = text.strip().lower()
@@ -88,8 +92,8 @@ def _accumulate(mean_gaps_s: NDArray[np.float64], burstiness: float, seed: int) 
     random = generator(seed, Stream.ARRIVALS)
     unit_gaps = np.ones(n) if math.isinf(burstiness) else random.gamma(burstiness, 1.0 / burstiness, n)
     times = np.cumsum(unit_gaps * mean_gaps_s)
-    if not np.isfinite(times).all():
-        raise InputError("the request rate is so low that arrival times overflow")
+    if not times[-1:].sum() <= LONGEST_S:  # infinities and NaN included
+        raise InputError(f"the request rate is so low that arrival times overflow: they reach beyond {LONGEST_S:g} s")
     return times - times[:1]
 
 

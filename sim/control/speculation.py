@@ -24,7 +24,7 @@ class Speculation:
     def lengths(self, batch: DecodeBatch) -> Ints:
         """Draft lengths, int64[B]: never negative, never past the end of the request (the step itself emits one)."""
         lengths = self.policy.lengths(batch)
-        if len(lengths) != len(batch) or lengths.min() < 0:
+        if len(lengths) != len(batch) or lengths.dtype.kind not in "iu" or lengths.min() < 0:
             raise InputError(f"policy {self.policy.name}: lengths must be {len(batch)} integers >= 0, got {lengths}")
         if not self.policy.applies_cap:
             lengths = capped(lengths, self.cap)

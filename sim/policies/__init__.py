@@ -81,6 +81,8 @@ def _own_policy(module: str, class_name: str) -> type[LengthPolicy]:
         policy = getattr(importlib.import_module(module), class_name)
     except (ImportError, AttributeError) as error:
         raise InputError(f"policy {module}:{class_name}: {error}; known policies: {', '.join(policies)}") from None
+    except Exception as error:  # the user's module runs when it is imported: whatever it raises
+        raise InputError(f"policy {module}:{class_name}: {module} fails: {type(error).__name__}: {error}") from error
     if not (inspect.isclass(policy) and issubclass(policy, LengthPolicy)):
         raise InputError(f"policy {module}:{class_name} is not a subclass of sim.policies.LengthPolicy")
     return policy

@@ -95,7 +95,43 @@ def test_a_policy_of_ones_own(monkeypatch, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["mean_draft_length"] > 2
 
 
+def own_policy(tmp_path, body):
+    (tmp_path / "faulty.py").write_text(body)
+    sys.modules.pop("faulty", None)
+
+
+def test_a_policy_that_cannot_be_imported_is_one_line(monkeypatch, tmp_path, capsys):
+    own_policy(tmp_path, "def broken(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert sim(monkeypatch, *SMALL, "--policy", "faulty:Mine") == 2
+    assert "SyntaxError" in capsys.readouterr().err
+
+
+def test_lengths_must_be_whole_numbers(monkeypatch, tmp_path, capsys):
+    own_policy(
+        tmp_path,
+        "import numpy as np\n"
+        "from sim.policies import LengthPolicy\n"
+        "class Mine(LengthPolicy):\n"
+        "    name, max_length = 'mine', 3\n"
+        "    def __init__(self, context):\n"
+        "        pass\n"
+        "    def lengths(self, batch):\n"
+        "        return np.full(len(batch), 2.5)\n",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert sim(monkeypatch, *SMALL, "--policy", "faulty:Mine") == 2
+    assert "integers" in capsys.readouterr().err
+
+
+def test_nothing_completed_is_said(monkeypatch, capsys):
+    assert sim(monkeypatch, *SMALL, "--num-gpu-blocks", "1") == 0
+    assert "no request of dsde was completed" in capsys.readouterr().err
+
+
 MISTAKES = [
+    (["--trace", "random", "--request-rate", "1e-300"], "so low"),
+    (["--trace", "random", "--warmup-s", "5", "--until-s", "3"], "nothing to measure"),
     (["--trace", "no/such/file.csv"], "no/such/file.csv"),
     (["--trace", "random", "--policy", "nix"], "known: "),
     (["--trace", "random", "--policy", "fixed:k=-1"], "k is -1"),
