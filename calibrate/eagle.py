@@ -109,16 +109,19 @@ class EagleDraft(nn.Module):  # type: ignore[misc,unused-ignore]  # Any where to
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """g of the class's formula, [B, q, H]: `head` makes logits over the draft vocabulary of it."""
-        embedded = self.embedding_norm(self._embedding[0](input_ids))
-        mixed = self.fc(torch.cat([embedded, self.hidden_norm(hidden_states)], -1))
         found: torch.Tensor = self.body(
-            inputs_embeds=mixed,
+            inputs_embeds=self.fc(self.inputs(input_ids, hidden_states)),
             attention_mask=attention_mask,
             position_ids=position_ids,
             use_cache=past_key_values is not None,
             **{CACHE: past_key_values},
         ).last_hidden_state
         return found
+
+    def inputs(self, input_ids: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
+        """What fc reads, [..., E + H]."""
+        embedded = self._embedding[0](input_ids).to(hidden_states.dtype)  # a draft in training may be more precise
+        return torch.cat([self.embedding_norm(embedded), self.hidden_norm(hidden_states)], -1)
 
     def trained(self) -> dict[str, torch.Tensor]:
         """The weights that are the draft's own, by name."""
