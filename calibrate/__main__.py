@@ -26,8 +26,15 @@ class CalibrateConfig:
     """`tiny` (small models that ship with the package), `smollm2`, a Hugging Face id or a local directory."""
 
     draft: str | None = None
-    """A model (id or directory; `draft-s` or `draft-m` of tiny) or `skip:14,16,18`, the target without those layers.
-    Default: the named target's own."""
+    """A model (id or directory; `draft-s` or `draft-m` of tiny; `eagle` of smollm2, or a directory that
+    calibrate.distill wrote), `skip:14,16,18`, the target without those layers, or `ngram`, prompt lookup. Default: the
+    named target's own."""
+
+    dummy_weights: bool = False
+    """Measure the costs of two shapes from their configurations alone, without weights and so without text."""
+
+    num_layers: int | None = None
+    """With --dummy-weights: layers of the target to measure (and half of them), from which all are extrapolated."""
 
     output: Path = Path("calibration")
     """Directory for profile.json, cost.json, forward.parquet, acceptance.parquet and reconciliation.json."""
@@ -90,6 +97,8 @@ class CalibrateConfig:
                 raise InputError(f"--{flag} {getattr(self, name)}: expected a whole number of at least {bound}")
         if self.reconcile_k > self.depth:
             raise InputError(f"--reconcile-k {self.reconcile_k}: expected at most --depth, which is {self.depth}")
+        if self.num_layers is not None and not self.dummy_weights:
+            raise InputError("--num-layers: only with --dummy-weights")
         if self.budget_s is not None and self.budget_s <= 0:
             raise InputError(f"--budget-s {self.budget_s:g}: expected seconds > 0")
 

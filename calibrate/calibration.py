@@ -21,6 +21,7 @@ from calibrate import costs, forward, machine, memory
 from calibrate.bank import Trajectory, assemble
 from calibrate.grid import Extent
 from calibrate.host import host_cost
+from calibrate.lookup import lookup_cost, no_model
 from calibrate.pairs import TINY, Pair, load_pair
 from calibrate.prompts import Prompt, load_prompts
 from calibrate.reconcile import Reconciliation, reconcile
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 Progress = Callable[[str, float, float], None]
 TINY_BUDGET_S, BUDGET_S = 110.0, 600.0
-RECONCILIATION, MACHINE = "reconciliation.json", "machine.json"
+RECONCILIATION = "reconciliation.json"
 
 
 def calibrate(config: CalibrateConfig, say: Say, progress: Progress) -> None:
@@ -60,12 +61,15 @@ def _check_output(output: Path) -> None:
 
 
 def _calibrate(config: CalibrateConfig, say: Say, progress: Progress) -> None:
+    if config.dummy_weights:
+        from calibrate.shapes import calibrate_shapes
+
+        calibrate_shapes(config, say, progress)
+        return
     machine.pin_threads(config.threads)
     pair = load_pair(config.target, config.draft, device=config.device, dtype=config.dtype, progress=say)
-    if pair.drafter.model is None:
-        raise InputError(f"--draft {pair.draft_name}: costs of a draft without a model are not measured yet")
     prompts = load_prompts(_prompt_source(config), limit=config.num_prompts, seed=config.seed)
-    work = Partial(config.output.with_name(config.output.name + ".partial"), _fingerprint(config))
+    work = Partial(config.output.with_name(config.output.name + ".partial"), fingerprint(config))
     if work.resumed:
         say(f"going on with what {work.directory} holds")
     before = machine.load(pair.device)
@@ -73,9 +77,9 @@ def _calibrate(config: CalibrateConfig, say: Say, progress: Progress) -> None:
     windows, checked = _acceptance(config, pair, prompts, work, say, progress)
     profile.save(config.output, points)
     windows.save(config.output)
-    facts = {"machine": machine.facts(pair.device), "before": before, "after": machine.load(pair.device)}
-    for name, document in ((RECONCILIATION, checked.to_dict()), (MACHINE, facts)):
-        (config.output / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    document = checked.to_dict() | {"temperature": config.temperature, "top_p": config.top_p}
+    (config.output / RECONCILIATION).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    machine.save(config.output, pair.device, before)
     work.remove()
 
 
@@ -83,7 +87,7 @@ def _prompt_source(config: CalibrateConfig) -> str | Path | None:
     return TINY if config.prompts is None and config.target == TINY else config.prompts
 
 
-def _fingerprint(config: CalibrateConfig) -> dict[str, Any]:
+def fingerprint(config: CalibrateConfig) -> dict[str, Any]:
     """What must be equal for a run to go on with another's measurements."""
     return {name: str(value) for name, value in dataclasses.asdict(config).items() if name != "output"}
 
@@ -105,6 +109,9 @@ class Partial:
                     f"{directory}: an unfinished calibration with --{flag} {found.get(other[0])}; "
                     "give the same options to go on, or delete it"
                 )
+            if self._rows.is_file() and not self._rows.read_bytes().endswith(b"\n"):
+                with self._rows.open("a", encoding="utf-8") as file:
+                    file.write("\n")  # an interrupt cut the last line: the next is not to grow onto it
             return
         directory.mkdir(parents=True, exist_ok=True)
         self.put("settings.json", fingerprint)
@@ -151,7 +158,9 @@ class Partial:
 def _costs(config: CalibrateConfig, pair: Pair, work: Partial, say: Say, progress: Progress) -> tuple[Profile, Any]:
     """The profile without what depends on text, and the measured points as a frame."""
     free = memory.free_bytes(pair.device)
-    models = {"target": pair.target, "draft": pair.drafter.model}
+    models = {"target": pair.target}
+    if pair.drafter.model is not None:
+        models["draft"] = pair.drafter.model
     length = min(config.max_model_len, pair.max_positions or config.max_model_len)
     probes = {name: ModelRunner(model, max_num_seqs=1, max_model_len=1) for name, model in models.items()}
     kv_bytes = sum(probe.kv_bytes_per_token for probe in probes.values())
@@ -160,29 +169,37 @@ def _costs(config: CalibrateConfig, pair: Pair, work: Partial, say: Say, progres
     if seqs < config.max_num_seqs:
         say(f"memory does for batches of {seqs} sequences of {length} tokens")
     runners = {n: ModelRunner(model, max_num_seqs=seqs, max_model_len=length) for n, model in models.items()}
-    rows = _forward_rows(
+    rows = forward_rows(
         config, runners, Extent(seqs, length, min(config.max_num_batched_tokens, length)), work, say, progress
     )
     for remark in costs.remarks(rows):
         say(f"note: {remark}")
     fitted = costs.fit_costs(rows)
-    assert fitted.draft is not None  # both models were measured
+    draft_model, draft_cost = no_model(pair.draft_name), fitted.draft
+    if draft_cost is not None:
+        draft_model = runners["draft"].describe(short(pair.draft_name), pair.draft_name)
+    else:
+        draft_cost, error = lookup_cost(
+            pair.drafter, pair.vocab_size, pair.device, max_num_seqs=seqs, max_model_len=length
+        )
+        longest_ms = 1e3 * draft_cost.seconds(1, length, 0, 1)
+        say(f"look-up: {longest_ms:.3g} ms in {length} tokens, median error {error:.1f} %")
     host = host_cost(pair.vocab_size, pair.device, max_num_seqs=seqs, temperature=config.temperature)
     how = "measured: eager, median of repeats"
     if pair.device.type == "cpu":
         how += f"; CPU threads: {config.threads}"
     profile = Profile(
-        name=f"{_short(pair.target_name)}+{_short(pair.draft_name)}",
+        name=f"{short(pair.target_name)}+{short(pair.draft_name)}",
         device=machine.device_name(pair.device),
         device_memory_bytes=memory.total_bytes(pair.device),
         engine=f"draftlab on transformers {machine.versions().get('transformers', '')}".strip(),
-        target_model=runners["target"].describe(_short(pair.target_name), pair.target_name),
-        draft_model=runners["draft"].describe(_short(pair.draft_name), pair.draft_name),
+        target_model=runners["target"].describe(short(pair.target_name), pair.target_name),
+        draft_model=draft_model,
         draft_kind=pair.drafter.kind,
         num_kv_blocks=capacity.num_kv_blocks,
         block_size=capacity.block_size,
         target=fitted.target,
-        draft=fitted.draft,
+        draft=draft_cost,
         host=host,
         versions=machine.versions(),
         git_revision=machine.git_revision(),
@@ -193,37 +210,47 @@ def _costs(config: CalibrateConfig, pair: Pair, work: Partial, say: Say, progres
     return profile, costs.combine(rows)
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """The last part of a path or id."""
     return name.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _forward_rows(
+def budget_of(config: CalibrateConfig) -> float:
+    """Seconds for forward costs."""
+    return config.budget_s or (TINY_BUDGET_S if config.target == TINY else BUDGET_S)
+
+
+def forward_rows(
     config: CalibrateConfig,
     runners: dict[str, ModelRunner],
     extent: Extent,
     work: Partial,
     say: Say,
     progress: Progress,
+    *,
+    budget_s: float | None = None,
+    plan: forward.Plan | None = None,
 ) -> list[dict[str, Any]]:
-    """Measured passes, those of an interrupted run first."""
+    """Measured passes, those of an interrupted run first. plan: what to measure; None: what the budget allows."""
     if work.get("forward-done.json"):
         return work.rows()
     document = work.get("plan.json")
     if document is None:
-        budget_s = config.budget_s or (TINY_BUDGET_S if config.target == TINY else BUDGET_S)
-        plan = forward.points_to_measure(runners, extent, budget_s=budget_s, seed=config.seed)
+        if plan is None:
+            budget_s = budget_of(config) if budget_s is None else budget_s
+            plan = forward.points_to_measure(runners, extent, budget_s=budget_s, seed=config.seed)
         work.put("plan.json", plan.to_dict())
     else:
         plan = forward.Plan.from_dict(document)
     for note in plan.notes:
         say(f"note: {note}")
     done = {forward.key_of(row) for row in work.rows()}
-    say(f"measuring forward passes for up to {plan.budget_s:.0f} s")
+    expected_s = min(plan.budget_s, 3 * sum(plan.estimated_s))  # each point is visited three times
+    say(f"measuring forward passes for up to {expected_s:.0f} s")
     started = time.perf_counter()
     for row in forward.measure(plan, runners, done=done, say=say):
         work.append(dict(row))
-        progress("forward passes", time.perf_counter() - started, plan.budget_s)
+        progress("forward passes", time.perf_counter() - started, expected_s)
     work.put("forward-done.json", True)
     return work.rows()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import torch
 
+FILE = "machine.json"
 PACKAGES = ("draftlab", "torch", "transformers", "numpy")
 
 
@@ -97,6 +100,12 @@ def load(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         found |= _gpu_state(device)
     return found
+
+
+def save(directory: Path, device: torch.device, before: Mapping[str, Any]) -> None:
+    """Write machine.json: the facts, and the load before and after measuring."""
+    document = {"machine": facts(device), "before": before, "after": load(device)}
+    (directory / FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def _gpu_state(device: torch.device) -> dict[str, str]:

@@ -94,9 +94,7 @@ def _listed(config: SimConfig) -> bool:
     elif config.profile == "list":
         _print_profiles()
     elif config.acceptance == "list":
-        from sim.replay.sources import SOURCES
-
-        print("\n".join(SOURCES))
+        _print_acceptance()
     else:
         return False
     return True
@@ -117,6 +115,15 @@ def _print_caps() -> None:
 
     for name in caps:
         print(f"{name:<18}{(caps[name].__doc__ or '').strip().splitlines()[0]}")
+
+
+def _print_acceptance() -> None:
+    from sim.replay import bundled
+    from sim.replay.sources import SOURCES
+
+    for name in bundled.names():
+        print(f"{name:<18}{bundled.about(name)}")
+    print("\n".join(SOURCES))
 
 
 def _print_profiles() -> None:

@@ -1,4 +1,4 @@
-"""Where acceptance comes from: `iid:A`, `positions:A,B,...`, `regimes`, or a directory of recorded windows."""
+"""Where acceptance comes from: a recorded bank, by name or directory, `iid:A`, `positions:A,B,...` or `regimes`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.replay import bundled
 from sim.replay.windows import SIGNALS, Table, Windows, load
 from traces.errors import InputError
 
@@ -28,9 +29,12 @@ def acceptance_source(spec: str) -> Windows:
         if not seed.isdigit():
             raise InputError(f"acceptance {spec!r}: expected regimes or regimes:seed=N")
         return regimes(int(seed))
+    if spec in bundled.names():
+        return bundled.load(spec)
     if Path(spec).exists():
         return load(Path(spec))
-    raise InputError(f"unknown acceptance {spec!r}: neither a directory nor one of {', '.join(SOURCES[:-1])}")
+    known = ", ".join((*bundled.names(), *SOURCES[:-1]))
+    raise InputError(f"unknown acceptance {spec!r}: neither a directory nor one of {known}")
 
 
 def _probability(text: str, spec: str) -> float:

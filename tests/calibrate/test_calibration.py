@@ -98,7 +98,9 @@ def test_a_cut_line_is_measured_again(tmp_path: Path) -> None:
     work.append({"a": 1})
     with (work.directory / "forward.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"a": 2')
-    assert work.rows() == [{"a": 1}]
+    again = Partial(tmp_path / "x.partial", {})
+    again.append({"a": 3})
+    assert again.rows() == [{"a": 1}, {"a": 3}]
 
 
 @pytest.mark.torch
@@ -108,7 +110,8 @@ def test_a_cut_line_is_measured_again(tmp_path: Path) -> None:
         (["--device", "cuda:99"], "--device"),
         (["--target", "no/such/directory/here", "--draft", "ngram"], "no/such/directory/here"),
         (["--prompts", "absent.jsonl"], "absent.jsonl"),
-        (["--draft", "ngram"], "ngram"),
+        (["--num-layers", "2"], "--dummy-weights"),
+        (["--dummy-weights", "--draft", "ngram"], "--draft"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -124,3 +127,43 @@ def test_a_mistake_is_one_line(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ")
     assert said in last
+
+
+@pytest.mark.torch
+def test_a_shape_is_measured_without_weights_and_scaled(tmp_path: Path, calibration: Path) -> None:
+    pytest.importorskip("torch")
+    from calibrate.calibration import calibrate
+    from calibrate.tiny import MODELS
+    from sim.replay.profile import Profile
+
+    for name in ("target", "draft-s"):  # the configuration is all there is
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_bytes((MODELS / name / "config.json").read_bytes())
+    config = CalibrateConfig(
+        target=str(tmp_path / "target"), draft=str(tmp_path / "draft-s"), dummy_weights=True, num_layers=4,
+        output=tmp_path / "out", max_num_seqs=2, max_model_len=128, budget_s=3.0,
+    )  # fmt: skip
+    calibrate(config, lambda line: None, lambda stage, done, total: None)
+    found = Profile.load(tmp_path / "out")
+    whole = Profile.load(calibration)
+    # embedding + 12 equal layers + norm, from 2 and 4 layers of them: exact, for parameters are counted
+    assert found.target_model.parameters == whole.target_model.parameters
+    assert found.target_model.kv_bytes_per_token == whole.target_model.kv_bytes_per_token
+    assert "scaled from 2 and 4 to 12 layers" in found.provenance["forward"]
+    assert not (tmp_path / "out" / "acceptance.parquet").exists()
+
+
+@pytest.mark.torch
+def test_prompt_lookup_is_timed_and_recorded(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from calibrate.calibration import calibrate
+    from sim.replay.profile import Profile
+
+    config = CalibrateConfig(
+        draft="ngram", output=tmp_path / "out", num_prompts=4, output_len=8, max_num_seqs=2, max_model_len=128,
+        budget_s=2.0,
+    )  # fmt: skip
+    calibrate(config, lambda line: None, lambda stage, done, total: None)
+    found = Profile.load(tmp_path / "out")
+    assert found.draft_kind == "ngram"
+    assert 0 < found.draft.seconds(1, 64, 0, 1) < found.target.seconds(1, 64, 64, 1)
