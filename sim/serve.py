@@ -22,7 +22,7 @@ from sim.routers import routers
 from traces.errors import InputError
 from traces.workload import Workload
 
-_STREAM_ROUTER = 103
+_STREAM_ROUTER, _STREAM_POLICY = 103, 104
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def serve(
     replay = Replay(windows, workload, seed)
     executors = [SimulatedExecutor(profile, replay, server.execution) for _ in range(server.num_replicas)]
     engines = tuple(
-        _engine(index, executor, workload, server, prefix_tokens, log) for index, executor in enumerate(executors)
+        _engine(index, executor, workload, server, prefix_tokens, log, seed) for index, executor in enumerate(executors)
     )
     router = routers[server.router](
         np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM_ROUTER])))
@@ -115,7 +115,13 @@ def serve(
 
 
 def _engine(
-    index: int, executor: SimulatedExecutor, workload: Workload, server: ServerConfig, prefix_tokens: int, log: EventLog
+    index: int,
+    executor: SimulatedExecutor,
+    workload: Workload,
+    server: ServerConfig,
+    prefix_tokens: int,
+    log: EventLog,
+    seed: int,
 ) -> Engine:
     cap = make_cap(server.cap)
     context = PolicyContext(
@@ -124,6 +130,8 @@ def _engine(
         cap=cap,
         accepted_runs=executor.accepted_runs,
         step_seconds=executor.step_seconds,
+        step_seconds_many=executor.step_seconds_many,
+        seed=int(np.random.SeedSequence([seed, _STREAM_POLICY, index]).generate_state(1)[0]),
     )
     speculation = Speculation(make_policy(server.policy, context), cap, executor.max_draft_tokens)
     kv = KVCache(server.num_gpu_blocks, server.block_size, prefix_tokens)

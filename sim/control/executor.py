@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.control.batch import DecodeBatch, Ints
+from sim.control.batch import DecodeBatch, Floats, Ints
 
 Values = NDArray[np.float32] | NDArray[np.float64]
 
@@ -122,3 +122,6 @@ class Executor(Protocol):
 
     def step_seconds(self, batch: DecodeBatch, lengths: Ints) -> float:
         """Predicted seconds of a step of these sequences with these draft lengths, without prefill."""
+
+    def step_seconds_many(self, batch: DecodeBatch, lengths: Ints) -> Floats:
+        """`step_seconds` of N alternatives of the same step at once: lengths int64[N, B] -> float64[N]."""

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.control.batch import DecodeBatch, Ints
+from sim.control.batch import DecodeBatch, Floats, Ints
 from sim.control.executor import Outcome, Signals
 from sim.policies.caps import Cap
 from traces.registry import Registry
@@ -32,6 +32,8 @@ class PolicyContext:
     cap               the straggler cap, for policies that apply it themselves
     accepted_runs     batch -> the run that will be accepted, int64[B]; only a replay knows
     step_seconds      (batch, lengths) -> predicted seconds of that step, by the cost model
+    step_seconds_many (batch, int64[N, B]) -> the same for N alternatives of one step, float64[N]
+    seed              for policies that draw; fixed by the run's seed and the engine
     """
 
     num_slots: int
@@ -39,6 +41,8 @@ class PolicyContext:
     cap: Cap
     accepted_runs: Callable[[DecodeBatch], Ints]
     step_seconds: Callable[[DecodeBatch, Ints], float]
+    step_seconds_many: Callable[[DecodeBatch, Ints], Floats]
+    seed: int
 
 
 class LengthPolicy:

@@ -21,7 +21,7 @@ class Oracle(LengthPolicy):
         self.form = form
         self.max_length = context.max_draft_tokens
         self._accepted_runs = context.accepted_runs
-        self._step_seconds = context.step_seconds
+        self._step_seconds_many = context.step_seconds_many
 
     def lengths(self, batch: DecodeBatch) -> Ints:
         runs = np.minimum(self._accepted_runs(batch), batch.remaining - 1)
@@ -29,10 +29,6 @@ class Oracle(LengthPolicy):
 
     def _best_depth(self, batch: DecodeBatch, runs: Ints) -> Ints:
         """min(run, D) for the one depth D that maximises emitted tokens per second of the cost model; ties: shallow."""
-        best, best_rate = runs, 0.0
-        for depth in range(int(runs.max()) + 1):
-            lengths = np.minimum(runs, depth)
-            rate = (len(batch) + int(lengths.sum())) / self._step_seconds(batch, lengths)
-            if rate > best_rate:
-                best, best_rate = lengths, rate
-        return best
+        lengths = np.minimum(runs, np.arange(int(runs.max()) + 1)[:, None])
+        rate = (len(batch) + lengths.sum(axis=1)) / self._step_seconds_many(batch, lengths)
+        return np.asarray(lengths[np.argmax(rate)])

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from sim.control.batch import DecodeBatch, Ints
+from sim.control.batch import DecodeBatch, Floats, Ints
 from sim.control.executor import Outcome, Plan, StepTime, Stop, Trim
 from sim.replay.acceptance import Replay, ReplaySignals
 from sim.replay.cost import ForwardCost
@@ -73,12 +73,40 @@ class SimulatedExecutor:
         return self.replay.runs(batch, row, self.max_draft_tokens)
 
     def step_seconds(self, batch: DecodeBatch, lengths: Ints) -> float:
-        drafted = int(lengths.max())
-        return (
-            self._draft_seconds(batch, lengths, drafted, [], [])
-            + self.target.seconds(*_decode_pass(batch, lengths))
-            + self.host.seconds(len(batch))
-        )
+        return float(self.step_seconds_many(batch, lengths[None])[0])
+
+    def step_seconds_many(self, batch: DecodeBatch, lengths: Ints) -> Floats:
+        known, drafted = batch.known_tokens, lengths.max(axis=1)
+        query = 1 + (drafted[:, None] if self.execution.verify == "padded" else lengths)
+        query = np.broadcast_to(query, lengths.shape)
+        new = query.sum(axis=1)
+        # the same sums as in _decode_pass
+        pairs = query @ known + (np.einsum("ij,ij->i", query, query) - new) // 2
+        verify_s = self.target.seconds(new, batch.sum_known_tokens + new - len(batch), pairs, len(batch))
+        return self._draft_seconds_many(batch, lengths, drafted) + verify_s + self.host.seconds(len(batch))
+
+    def _draft_seconds_many(self, batch: DecodeBatch, lengths: Ints, drafted: Ints) -> Floats:
+        """The draft passes of N alternatives without prefill, float64[N]; the sums of _draft_seconds."""
+        known, depth = batch.known_tokens, int(drafted.max())
+        if depth == 0:
+            return np.zeros(len(lengths))
+        behind = known - batch.draft_tokens
+        first_pairs = behind * known - behind * (behind - 1) // 2
+        if self.execution.draft == "padded":
+            # every alternative makes the same passes, only more or fewer of them
+            passes, seqs, read = np.arange(depth), len(batch), batch.sum_known_tokens
+            new, pairs = np.full(depth, seqs), read + seqs * passes
+            new[0], kv = int(behind.sum()), pairs.copy()
+            pairs[0] = int(first_pairs.sum())
+            seconds = np.concatenate([[0.0], np.cumsum(self.draft.seconds(new, kv, pairs, seqs))])
+            return np.asarray(seconds[drafted])
+        passes = np.arange(depth)
+        still = (lengths[:, None, :] > passes[:, None]).astype(np.float64)  # [N, depth, B]
+        left = still.sum(axis=2)
+        kv = still @ known.astype(np.float64) + left * passes
+        new, pairs = left.copy(), kv.copy()
+        new[:, 0], pairs[:, 0] = still[:, 0] @ behind, still[:, 0] @ first_pairs
+        return np.asarray(self.draft.seconds(new, kv, pairs, left).sum(axis=1))
 
     def _stopped(self, batch: DecodeBatch, lengths: Ints, stop: Stop, signals: ReplaySignals) -> Ints:
         """Draft lengths after the policy's stop rule, asked after every draft token as in a live draft loop."""

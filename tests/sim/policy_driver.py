@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,18 +12,41 @@ from sim.control.executor import Outcome, StepTime
 from sim.policies import LengthPolicy, PolicyContext, make_cap, make_policy
 
 
-def context(num_slots: int = 8, cap: str = "none", max_draft_tokens: int = 32) -> PolicyContext:
+StepSeconds = Callable[[DecodeBatch, np.ndarray], np.ndarray]
+
+
+def free(batch: DecodeBatch, lengths: np.ndarray) -> np.ndarray:
+    """A cost model in which a draft costs nothing: every step takes one second."""
+    return np.ones(len(lengths))
+
+
+def context(
+    num_slots: int = 8,
+    cap: str = "none",
+    max_draft_tokens: int = 32,
+    step_seconds_many: StepSeconds = free,
+    seed: int = 0,
+) -> PolicyContext:
     return PolicyContext(
         num_slots=num_slots,
         max_draft_tokens=max_draft_tokens,
         cap=make_cap(cap),
         accepted_runs=lambda batch: np.zeros(len(batch), np.int64),
-        step_seconds=lambda batch, lengths: 1.0,
+        step_seconds=lambda batch, lengths: float(step_seconds_many(batch, lengths[None])[0]),
+        step_seconds_many=step_seconds_many,
+        seed=seed,
     )
 
 
-def policy(spec: str, num_slots: int = 8, cap: str = "none") -> LengthPolicy:
-    made = make_policy(spec, context(num_slots, cap))
+def policy(
+    spec: str,
+    num_slots: int = 8,
+    cap: str = "none",
+    max_draft_tokens: int = 32,
+    step_seconds_many: StepSeconds = free,
+    seed: int = 0,
+) -> LengthPolicy:
+    made = make_policy(spec, context(num_slots, cap, max_draft_tokens, step_seconds_many, seed))
     made.begin(np.arange(num_slots))
     return made
 
