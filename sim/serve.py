@@ -131,6 +131,7 @@ def _engine(
         accepted_runs=executor.accepted_runs,
         step_seconds=executor.step_seconds,
         step_seconds_many=executor.step_seconds_many,
+        verify_seconds_many=executor.verify_seconds_many,
         seed=int(np.random.SeedSequence([seed, _STREAM_POLICY, index]).generate_state(1)[0]),
     )
     speculation = Speculation(make_policy(server.policy, context), cap, executor.max_draft_tokens)

@@ -125,3 +125,6 @@ class Executor(Protocol):
 
     def step_seconds_many(self, batch: DecodeBatch, lengths: Ints) -> Floats:
         """`step_seconds` of N alternatives of the same step at once: lengths int64[N, B] -> float64[N]."""
+
+    def verify_seconds_many(self, batch: DecodeBatch, verified: Ints) -> Floats:
+        """What is left of the step once drafting is paid: verifying so much of each draft, int64[N, B] -> float64[N]."""

@@ -33,6 +33,7 @@ class PolicyContext:
     accepted_runs     batch -> the run that will be accepted, int64[B]; only a replay knows
     step_seconds      (batch, lengths) -> predicted seconds of that step, by the cost model
     step_seconds_many (batch, int64[N, B]) -> the same for N alternatives of one step, float64[N]
+    verify_seconds_many  the same without drafting: seconds to verify so much of each draft, float64[N]
     seed              for policies that draw; fixed by the run's seed and the engine
     """
 
@@ -42,6 +43,7 @@ class PolicyContext:
     accepted_runs: Callable[[DecodeBatch], Ints]
     step_seconds: Callable[[DecodeBatch, Ints], float]
     step_seconds_many: Callable[[DecodeBatch, Ints], Floats]
+    verify_seconds_many: Callable[[DecodeBatch, Ints], Floats]
     seed: int
 
 

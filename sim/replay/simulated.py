@@ -76,14 +76,16 @@ class SimulatedExecutor:
         return float(self.step_seconds_many(batch, lengths[None])[0])
 
     def step_seconds_many(self, batch: DecodeBatch, lengths: Ints) -> Floats:
-        known, drafted = batch.known_tokens, lengths.max(axis=1)
-        query = 1 + (drafted[:, None] if self.execution.verify == "padded" else lengths)
-        query = np.broadcast_to(query, lengths.shape)
+        return self._draft_seconds_many(batch, lengths, lengths.max(axis=1)) + self.verify_seconds_many(batch, lengths)
+
+    def verify_seconds_many(self, batch: DecodeBatch, verified: Ints) -> Floats:
+        query = 1 + (verified.max(axis=1)[:, None] if self.execution.verify == "padded" else verified)
+        query = np.broadcast_to(query, verified.shape)
         new = query.sum(axis=1)
         # the same sums as in _decode_pass
-        pairs = query @ known + (np.einsum("ij,ij->i", query, query) - new) // 2
+        pairs = query @ batch.known_tokens + (np.einsum("ij,ij->i", query, query) - new) // 2
         verify_s = self.target.seconds(new, batch.sum_known_tokens + new - len(batch), pairs, len(batch))
-        return self._draft_seconds_many(batch, lengths, drafted) + verify_s + self.host.seconds(len(batch))
+        return verify_s + self.host.seconds(len(batch))
 
     def _draft_seconds_many(self, batch: DecodeBatch, lengths: Ints, drafted: Ints) -> Floats:
         """The draft passes of N alternatives without prefill, float64[N]; the sums of _draft_seconds."""

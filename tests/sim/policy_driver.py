@@ -26,6 +26,7 @@ def context(
     max_draft_tokens: int = 32,
     step_seconds_many: StepSeconds = free,
     seed: int = 0,
+    verify_seconds_many: StepSeconds | None = None,
 ) -> PolicyContext:
     return PolicyContext(
         num_slots=num_slots,
@@ -34,6 +35,7 @@ def context(
         accepted_runs=lambda batch: np.zeros(len(batch), np.int64),
         step_seconds=lambda batch, lengths: float(step_seconds_many(batch, lengths[None])[0]),
         step_seconds_many=step_seconds_many,
+        verify_seconds_many=verify_seconds_many or step_seconds_many,
         seed=seed,
     )
 
@@ -45,8 +47,9 @@ def policy(
     max_draft_tokens: int = 32,
     step_seconds_many: StepSeconds = free,
     seed: int = 0,
+    verify_seconds_many: StepSeconds | None = None,
 ) -> LengthPolicy:
-    made = make_policy(spec, context(num_slots, cap, max_draft_tokens, step_seconds_many, seed))
+    made = make_policy(spec, context(num_slots, cap, max_draft_tokens, step_seconds_many, seed, verify_seconds_many))
     made.begin(np.arange(num_slots))
     return made
 

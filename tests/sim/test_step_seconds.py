@@ -44,6 +44,14 @@ def test_one_alternative_is_a_row_of_many(draft):
     assert simulated.step_seconds_many(batch(), LENGTHS) == pytest.approx(each, rel=1e-12)
 
 
+@pytest.mark.parametrize("verify", ["ragged", "padded"])
+def test_verification_alone_is_the_step_without_its_draft(verify):
+    simulated = executor("padded", verify)
+    times = [simulated.run(Plan(batch(), lengths, True), None, None).time for lengths in LENGTHS]
+    expected = [time.verify_s + time.host_s for time in times]
+    assert simulated.verify_seconds_many(batch(), LENGTHS) == pytest.approx(expected, rel=1e-12)
+
+
 def test_asking_runs_no_pass():
     simulated = executor("padded", "ragged")
     simulated.step_seconds_many(batch(), LENGTHS)
