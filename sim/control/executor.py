@@ -127,4 +127,4 @@ class Executor(Protocol):
         """`step_seconds` of N alternatives of the same step at once: lengths int64[N, B] -> float64[N]."""
 
     def verify_seconds_many(self, batch: DecodeBatch, verified: Ints) -> Floats:
-        """What is left of the step once drafting is paid: verifying so much of each draft, int64[N, B] -> float64[N]."""
+        """The step without its drafting, if so much of each draft is verified: int64[N, B] -> float64[N] seconds."""

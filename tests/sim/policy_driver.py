@@ -11,7 +11,6 @@ from sim.control.batch import DecodeBatch
 from sim.control.executor import Outcome, StepTime
 from sim.policies import LengthPolicy, PolicyContext, make_cap, make_policy
 
-
 StepSeconds = Callable[[DecodeBatch, np.ndarray], np.ndarray]
 
 
