@@ -75,8 +75,15 @@ class ReplaySignals:
         self._row = row
         self._runs = runs
         self._depth = depth
+        self._tables: dict[str, Table] = {}
 
     def _table(self, name: str) -> Table:
+        """Looked up once per step: a stop rule asks after every draft token."""
+        if name not in self._tables:
+            self._tables[name] = self._looked_up(name)
+        return self._tables[name]
+
+    def _looked_up(self, name: str) -> Table:
         """On-trajectory values up to the first rejection, the off-trajectory ones of that rejection after it."""
         windows, depth = self._replay.windows, self._depth
         values = windows.on[name][self._row, :depth]

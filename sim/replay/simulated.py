@@ -85,7 +85,7 @@ class SimulatedExecutor:
         # the same sums as in _decode_pass
         pairs = query @ batch.known_tokens + (np.einsum("ij,ij->i", query, query) - new) // 2
         verify_s = self.target.seconds(new, batch.sum_known_tokens + new - len(batch), pairs, len(batch))
-        return verify_s + self.host.seconds(len(batch))
+        return np.asarray(verify_s + self.host.seconds(len(batch)))
 
     def _draft_seconds_many(self, batch: DecodeBatch, lengths: Ints, drafted: Ints) -> Floats:
         """The draft passes of N alternatives without prefill, float64[N]; the sums of _draft_seconds."""
