@@ -153,11 +153,18 @@ def _cell(nodes: FloatArray, at: Array) -> tuple[npt.NDArray[np.intp], FloatArra
 
 @dataclass(frozen=True)
 class MeasuredRange:
-    """The largest batch the cost was measured on; what lies beyond is extrapolated, and should be counted."""
+    """The largest batch the cost was measured on; what lies beyond is extrapolated, and should be counted.
+
+    Raises InputError unless all three are finite, or none is, which means that nothing is extrapolated.
+    """
 
     new_tokens: float = math.inf
     kv_tokens: float = math.inf
     num_seqs: float = math.inf
+
+    def __post_init__(self) -> None:
+        if len({math.isinf(value) for value in (self.new_tokens, self.kv_tokens, self.num_seqs)}) > 1:
+            raise InputError(f"measured: expected three finite numbers or none, got {self}")
 
 
 @dataclass(frozen=True)

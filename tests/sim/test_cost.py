@@ -79,6 +79,12 @@ BAD: list[tuple[list[str | int], Any, str]] = [
 ]
 
 
+def test_a_range_that_is_half_known_is_refused():
+    """JSON has no infinity: such a range could not be saved."""
+    with pytest.raises(InputError, match="three finite numbers or none"):
+        MeasuredRange(new_tokens=48)
+
+
 @pytest.mark.parametrize(("path", "value", "message"), BAD, ids=[".".join(map(str, path)) for path, _, _ in BAD])
 def test_loading_refuses_and_names_the_field(path: list[str | int], value: Any, message: str) -> None:
     """F15: a cost must be finite and > 0."""
