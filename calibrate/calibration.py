@@ -12,7 +12,7 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,13 @@ def calibrate(config: CalibrateConfig, say: Say, progress: Progress) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise InputError(f"{config.output}: cannot be written: {error.strerror}") from None
+        raise
+    except (RuntimeError, MemoryError) as error:
+        if memory.is_out_of_memory(error):
+            raise InputError(
+                "out of memory; give a smaller --max-num-seqs or --max-model-len, or free some and go on with the same "
+                "command: what was measured is kept"
+            ) from None
         raise
 
 
@@ -168,7 +175,7 @@ def _costs(config: CalibrateConfig, pair: Pair, work: Partial, say: Say, progres
     seqs = memory.fitting_num_seqs(pair.device, kv_bytes, length, config.max_num_seqs)
     if seqs < config.max_num_seqs:
         say(f"memory does for batches of {seqs} sequences of {length} tokens")
-    runners = {n: ModelRunner(model, max_num_seqs=seqs, max_model_len=length) for n, model in models.items()}
+    runners, seqs = runners_that_fit(models, seqs, length, say)
     rows = forward_rows(
         config, runners, Extent(seqs, length, min(config.max_num_batched_tokens, length)), work, say, progress
     )
@@ -208,6 +215,17 @@ def _costs(config: CalibrateConfig, pair: Pair, work: Partial, say: Say, progres
         residuals=fitted.residuals,
     )
     return profile, costs.combine(rows)
+
+
+def runners_that_fit(
+    models: Mapping[str, Any], num_seqs: int, max_model_len: int, say: Say
+) -> tuple[dict[str, ModelRunner], int]:
+    """A runner for each model and the sequences each holds: `num_seqs`, or fewer where the memory says so."""
+
+    def make(count: int) -> dict[str, ModelRunner]:
+        return {n: ModelRunner(model, max_num_seqs=count, max_model_len=max_model_len) for n, model in models.items()}
+
+    return memory.shrinking(make, num_seqs, say)
 
 
 def short(name: str) -> str:

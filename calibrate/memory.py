@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import psutil  # type: ignore[import-untyped]
 import torch
 
 from traces.errors import InputError
 
+Made = TypeVar("Made")
+
 BLOCK_SIZE = 16  # tokens
 GPU_SHARE = 0.9
 CPU_SHARE = 0.5
+
+
+class NoRoomError(InputError):
+    """The KV cache of so many sequences cannot be allocated; fewer may fit."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Capacity:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether a failed call only lacked memory: torch raises its own error on a GPU and a plain one on a CPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError | NoRoomError):
         return True
     return isinstance(error, RuntimeError) and ("can't allocate memory" in str(error) or "out of memory" in str(error))
 
@@ -82,3 +90,15 @@ def fitting_num_seqs(
     while seqs > 1 and seqs * max_model_len * kv_bytes_per_token > limit:
         seqs = (seqs + 1) // 2
     return seqs
+
+
+def shrinking(make: Callable[[int], Made], num_seqs: int, say: Callable[[str], None]) -> tuple[Made, int]:
+    """`make(num_seqs)` and the num_seqs it took: halved, and said so, as long as make raises NoRoomError."""
+    while True:
+        try:
+            return make(num_seqs), num_seqs
+        except NoRoomError:
+            if num_seqs == 1:
+                raise
+            num_seqs //= 2
+            say(f"out of memory: going on with batches of {num_seqs} sequences")

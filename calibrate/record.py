@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from calibrate.bank import Trajectory, assemble
-from calibrate.memory import fitting_num_seqs, is_out_of_memory
+from calibrate.memory import NoRoomError, fitting_num_seqs, is_out_of_memory
 from calibrate.pairs import Pair
 from calibrate.prompts import Prompt, render
 from calibrate.runner import ModelRunner
@@ -95,7 +95,7 @@ class Recorder:
                 for trajectory in self._group(tables, {i: room[i] for i in todo[: self.batch]}, prompts):
                     yield trajectory
                     todo.remove(trajectory.index)
-            except (RuntimeError, MemoryError) as error:
+            except (RuntimeError, MemoryError, NoRoomError) as error:
                 if not is_out_of_memory(error):
                     raise
                 tables = None

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from calibrate import bucket
 from calibrate.attention import use_grouped_attention
-from calibrate.memory import is_out_of_memory
+from calibrate.memory import NoRoomError, is_out_of_memory
 from calibrate.slab import KVSlab
 from sim.replay.profile import Model
 from traces.errors import InputError
@@ -66,7 +66,7 @@ class ModelRunner:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise InputError(
+            raise NoRoomError(
                 f"{self.name}: no memory on {self.device} for the KV cache of {max_num_seqs} sequences of "
                 f"{max_model_len} tokens; use fewer or shorter ones"
             ) from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from calibrate import costs, loading, machine, memory
-from calibrate.calibration import Partial, Progress, Say, budget_of, fingerprint, forward_rows, short
+from calibrate.calibration import Partial, Progress, Say, budget_of, fingerprint, forward_rows, runners_that_fit, short
 from calibrate.dummy import dummy_model
 from calibrate.forward import Plan
 from calibrate.grid import Extent, Point
@@ -53,10 +53,10 @@ def calibrate_shapes(config: CalibrateConfig, say: Say, progress: Progress) -> N
     pair = {"target": target, "draft": draft}
     kv_bytes = sum(ModelRunner(model, max_num_seqs=1, max_model_len=1).kv_bytes_per_token for model in pair.values())
     seqs = memory.fitting_num_seqs(place, kv_bytes, length, config.max_num_seqs)
-    extent = Extent(seqs, length, min(config.max_num_batched_tokens, length))
     if seqs < config.max_num_seqs:
         say(f"memory does for batches of {seqs} sequences of {length} tokens")
-    runners = {name: ModelRunner(model, max_num_seqs=seqs, max_model_len=length) for name, model in pair.items()}
+    runners, seqs = runners_that_fit(pair, seqs, length, say)
+    extent = Extent(seqs, length, min(config.max_num_batched_tokens, length))
     whole = config.num_layers is None or layers == all_layers
     budget_s = budget_of(config) * (1.0 if whole else MORE_SHARE)
     rows = forward_rows(config, runners, extent, work, say, progress, budget_s=budget_s)

@@ -104,6 +104,21 @@ def test_a_cut_line_is_measured_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
+def test_out_of_memory_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    from calibrate import calibration
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(calibration, "load_pair", fails)
+    assert _run(monkeypatch, "--output", str(tmp_path / "out")) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: out of memory; give a smaller --max-num-seqs")
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

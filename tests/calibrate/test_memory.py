@@ -9,7 +9,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 pytest.importorskip("psutil")
 
-from calibrate.memory import fitting_num_seqs, free_bytes, is_out_of_memory, kv_capacity  # noqa: E402
+from calibrate.memory import NoRoomError, fitting_num_seqs, free_bytes, is_out_of_memory, kv_capacity, shrinking  # noqa: E402
 from traces.errors import InputError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -40,6 +40,19 @@ def test_slots_are_halved_until_they_fit() -> None:
     """A token of a quarter of the free memory: half of it holds 2 tokens, 16 slots of one token become 2 or fewer."""
     assert fitting_num_seqs(CPU, free_bytes(CPU) // 4, 1, 16) in (1, 2)
     assert fitting_num_seqs(CPU, 1, 1, 16) == 16
+
+
+def test_a_cache_that_cannot_be_allocated_is_halved_until_it_can() -> None:
+    """5 slots fit: 32, 16 and 8 do not, 4 do."""
+    said: list[str] = []
+
+    def make(num_seqs: int) -> str:
+        if num_seqs > 5:
+            raise NoRoomError("no memory")
+        return "made"
+
+    assert shrinking(make, 32, said.append) == ("made", 4)
+    assert said == [f"out of memory: going on with batches of {n} sequences" for n in (16, 8, 4)]
 
 
 def test_the_allocator_of_the_cpu_is_understood() -> None:
