@@ -42,7 +42,10 @@ class ClientConfig:
 
 
 class Cluster:
-    """Runs a workload's arrivals over the engines. `progress(completed)` is told now and then how far it is."""
+    """Runs a workload's arrivals over the engines. `progress(completed)` is told now and then how far it is.
+
+    env  another clock than SimPy's own, for engines that work in real time
+    """
 
     def __init__(
         self,
@@ -51,8 +54,9 @@ class Cluster:
         arrival_s: np.ndarray,
         client: ClientConfig,
         progress: Callable[[int], None] | None = None,
+        env: simpy.Environment | None = None,
     ) -> None:
-        self.env = simpy.Environment()
+        self.env = env or simpy.Environment()
         self.engines = engines
         self.router = router
         self.client = client

@@ -79,6 +79,7 @@ class Results:
     log: EventLog
     slo: Mapping[str, float] = field(default_factory=dict)
     interrupted: bool = False
+    backend: str = "draftlab-sim"
 
     def to_frame(self) -> DataFrame:
         """One row per request, the columns of `request_columns`."""
@@ -96,7 +97,7 @@ class Results:
     def to_dict(self, detailed: bool = False) -> dict[str, Any]:
         """What results.json holds, as JSON types only."""
         head = {
-            "backend": "draftlab-sim",
+            "backend": self.backend,
             "model_id": self.provenance.target,
             "num_prompts": len(self.workload),
             **{key: self.config.get(key) for key in ("request_rate", "burstiness", "max_concurrency")},

@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.cluster import ClientConfig, Cluster
 from sim.control.engine import Engine
+from sim.control.executor import Executor
 from sim.control.kv_cache import KVCache
 from sim.control.log import EventLog
 from sim.control.scheduler import Scheduler, SchedulerConfig
@@ -93,7 +94,8 @@ def serve(
     replay = Replay(windows, workload, seed)
     executors = [SimulatedExecutor(profile, replay, server.execution) for _ in range(server.num_replicas)]
     engines = tuple(
-        _engine(index, executor, workload, server, prefix_tokens, log, seed) for index, executor in enumerate(executors)
+        make_engine(executor, workload, server, log, seed, index=index, prefix_tokens=prefix_tokens)
+        for index, executor in enumerate(executors)
     )
     router = routers[server.router](
         np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM_ROUTER])))
@@ -114,15 +116,17 @@ def serve(
     )
 
 
-def _engine(
-    index: int,
-    executor: SimulatedExecutor,
+def make_engine(
+    executor: Executor,
     workload: Workload,
     server: ServerConfig,
-    prefix_tokens: int,
     log: EventLog,
     seed: int,
+    *,
+    index: int = 0,
+    prefix_tokens: int = 0,
 ) -> Engine:
+    """One replica over any executor. Raises InputError for a policy or cap that does not exist or has wrong options."""
     cap = make_cap(server.cap)
     context = PolicyContext(
         num_slots=server.scheduler.max_num_seqs,

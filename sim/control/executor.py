@@ -20,7 +20,8 @@ class Plan:
 
     decode, lengths     sequences that decode and how many tokens each may draft: int64[B]; KV slots are reserved for
                         1 + lengths each
-    prefill_*           sequences that prefill a chunk: slot, first token of the chunk (= tokens before it), its tokens
+    prefill_*           sequences that prefill a chunk: slot, first token of the chunk (= tokens before it), its tokens,
+                        row of the workload
     speculates          whether this engine drafts at all, so that the draft must prefill too
     admitted            slots taken in this step
     preempted           sequences thrown out to make room
@@ -33,6 +34,7 @@ class Plan:
     prefill_slot: list[int] = field(default_factory=list)
     prefill_context: list[int] = field(default_factory=list)
     prefill_tokens: list[int] = field(default_factory=list)
+    prefill_request: list[int] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     preempted: int = 0
     kv_blocks_used: int = 0
@@ -86,6 +88,7 @@ class Outcome:
     ended           bool[B]: the text ended (EOS), whatever its limit
     draft_tokens    tokens of the sequence that are now, correctly, in the draft's KV cache
     signals         of every proposed position, also those after the first rejection
+    prefill_ended   slots whose text ended with the token that their prefill gave
     """
 
     proposed: Ints
@@ -96,6 +99,7 @@ class Outcome:
     draft_tokens: Ints
     signals: Signals
     time: StepTime
+    prefill_ended: frozenset[int] = frozenset()
 
 
 Stop = Callable[[DecodeBatch, int, Signals], NDArray[np.bool_]]

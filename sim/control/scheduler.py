@@ -101,7 +101,7 @@ class Scheduler:
     def commit(self, plan: Plan, outcome: Outcome, step: int, now_s: float) -> list[int]:
         """Book what the step produced: tokens, KV, finished requests. Returns the requests that finished."""
         finished = self._commit_decodes(plan, outcome, step, now_s)
-        return finished + self._commit_prefills(plan, step, now_s)
+        return finished + self._commit_prefills(plan, outcome, step, now_s)
 
     # scheduling
 
@@ -154,6 +154,7 @@ class Scheduler:
         plan.prefill_slot.append(slot)
         plan.prefill_context.append(done)
         plan.prefill_tokens.append(chunk)
+        plan.prefill_request.append(int(batch.request[slot]))
         return chunk
 
     def _admit_waiting(self, plan: Plan, budget: int) -> None:
@@ -192,7 +193,7 @@ class Scheduler:
             plan.decode, plan.lengths = plan.decode.keep(keep), plan.lengths[keep]
         elif slot in plan.prefill_slot:
             index = plan.prefill_slot.index(slot)
-            for column in (plan.prefill_slot, plan.prefill_context, plan.prefill_tokens):
+            for column in (plan.prefill_slot, plan.prefill_context, plan.prefill_tokens, plan.prefill_request):
                 del column[index]
 
     def _release(self, slot: int) -> None:
@@ -230,7 +231,7 @@ class Scheduler:
         ended = (emitted >= decode.remaining) | outcome.ended
         return [self._finish(int(slot), now_s) for slot in slots[ended]] if ended.any() else []
 
-    def _commit_prefills(self, plan: Plan, step: int, now_s: float) -> list[int]:
+    def _commit_prefills(self, plan: Plan, outcome: Outcome, step: int, now_s: float) -> list[int]:
         batch, finished = self.batch, []
         done: list[int] = []
         for slot, chunk in zip(plan.prefill_slot, plan.prefill_tokens, strict=True):
@@ -248,7 +249,7 @@ class Scheduler:
         for slot in done:
             batch.start_decoding(slot)
             self._publish_prefix(slot)
-            if batch.emitted[slot] >= batch.output_limit[slot]:
+            if batch.emitted[slot] >= batch.output_limit[slot] or slot in outcome.prefill_ended:
                 finished.append(self._finish(slot, now_s))
         return finished
 

@@ -62,7 +62,7 @@ class SimulatedExecutor:
             ended=np.zeros(len(batch), np.bool_),
             draft_tokens=self._draft_tokens(batch, proposed, accepted, drafted),
             signals=signals,
-            time=self._step_time(plan, proposed, verified, drafted),
+            time=self.step_time(plan, proposed, verified),
         )
 
     def release(self, slots: list[int]) -> None:
@@ -132,8 +132,10 @@ class SimulatedExecutor:
 
     # time
 
-    def _step_time(self, plan: Plan, proposed: Ints, verified: Ints, drafted: int) -> StepTime:
+    def step_time(self, plan: Plan, proposed: Ints, verified: Ints) -> StepTime:
+        """What the cost model says of a step in which each sequence proposed and verified so many draft tokens."""
         batch = plan.decode
+        drafted = int(proposed.max(initial=0))
         draft_s = 0.0
         if plan.speculates:
             draft_s = self._draft_seconds(batch, proposed, drafted, plan.prefill_context, plan.prefill_tokens)
