@@ -46,21 +46,36 @@ def default_cap(spec: str) -> str:
 
 
 def call_with_options(factory: Callable[..., Made], what: str, options: str, *leading: Any) -> Made:
-    """Call `factory(*leading, **options)`, options converted by the parameters' annotations."""
+    """Call `factory(*leading, **options)`, options converted by the parameters' annotations. Values may be JSON."""
     function = factory.__init__ if inspect.isclass(factory) else factory
     hints = get_type_hints(function)
     skipped = len(leading) + inspect.isclass(factory)
     names = list(inspect.signature(function).parameters)[skipped:]
     values: dict[str, Any] = {}
-    for position, option in enumerate(filter(None, options.split(","))):
+    for position, option in enumerate(filter(None, _split(options))):
         key, has_key, text = option.partition("=")
-        if not has_key and position == 0 and names:
+        if position == 0 and names and (not has_key or option[0] in "[{"):
             key, text = names[0], option
         if key not in names or not text:
             known = ", ".join(names) if names else "none"
             raise InputError(f"{what}: option {option!r} is not key=value with a known key; options: {known}")
         values[key] = _convert(text, hints[key], f"{what}: option {key}")
     return factory(*leading, **values)
+
+
+def _split(options: str) -> list[str]:
+    """The parts between commas, but for those inside the brackets or the strings of a JSON value."""
+    parts, depth, quoted = [""], 0, False
+    for before, character in zip(" " + options, options, strict=False):
+        if character == '"' and before != "\\":
+            quoted = not quoted
+        elif not quoted:
+            depth += (character in "[{") - (character in "]}")
+        if character == "," and depth <= 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def _convert(text: str, kind: Any, what: str) -> Any:
