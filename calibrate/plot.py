@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +12,7 @@ import numpy as np
 from calibrate.acceptance import binned, pearson
 from calibrate.payoff import even_seconds
 from calibrate.summary import Calibration
-from sim.plot import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, UNDATED, VERMILLION, check_path
-from traces.files import write_bytes
+from sim.style import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE, VERMILLION, drawable, new_figure, nothing, save_picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,23 +32,15 @@ def plot(found: Calibration, shown: Mapping[str, Any], path: str | os.PathLike[s
 
     Equal calibrations give equal bytes. Raises InputError for another extension and where the file cannot be written.
     """
-    import matplotlib
-
-    kind, content = check_path(path), io.BytesIO()
-    with matplotlib.rc_context(STYLE):
-        figure(found, shown).savefig(content, format=kind, dpi=150, metadata=UNDATED[kind])
-    write_bytes(Path(path), content.getvalue())
+    save_picture(lambda: figure(found, shown), path)
 
 
 def figure(found: Calibration, shown: Mapping[str, Any]) -> Figure:
     """The six panels; one whose part is missing says so. The figure does not enter pyplot's list."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        drawn = Figure(figsize=(13, 7.5), layout="constrained")
-        FigureCanvasAgg(drawn)
+        drawn = new_figure(13, 7.5)
         panels = drawn.subplots(2, 3)
         for axes, model in zip(panels[0, :2], ("target", "draft"), strict=True):
             _draw_cost(axes, found, model, shown)
@@ -59,8 +48,8 @@ def figure(found: Calibration, shown: Mapping[str, Any]) -> Figure:
         _draw_depth(panels[1, 0], shown["acceptance"])
         _draw_tasks(panels[1, 1], shown["acceptance"])
         _draw_signals(panels[1, 2], found.windows)
-        drawn.suptitle(_drawable(_title(shown)), x=0.01, ha="left", fontsize=12, fontweight="bold")
-        drawn.supxlabel(_drawable(_footer(shown)), x=0.01, ha="left", fontsize=7, color=GREY)
+        drawn.suptitle(drawable(_title(shown)), x=0.01, ha="left", fontsize=12, fontweight="bold")
+        drawn.supxlabel(drawable(_footer(shown)), x=0.01, ha="left", fontsize=7, color=GREY)
     return drawn
 
 
@@ -69,7 +58,7 @@ def _draw_cost(axes: Axes, found: Calibration, model: str, shown: Mapping[str, A
     from matplotlib.ticker import LogLocator
 
     if found.profile is None:
-        return _nothing(axes, f"Cost of the {model}", "no profile")
+        return nothing(axes, f"Cost of the {model}", "no profile")
     cost, context = getattr(found.profile, model), shown["costs"]["context_tokens"]
     measured = _measured_at(found.points, model, context)
     queries = [q for q in SHOWN_QUERIES if measured is None or q in set(measured["query_tokens"])] or [1]
@@ -106,7 +95,7 @@ def _draw_speed_up(axes: Axes, costs: Mapping[str, Any] | None) -> None:
     """Over k for several batches: against plain decoding, with the recorded acceptance."""
     title = "Speed-up against plain decoding"
     if costs is None or costs["speculation"][0]["speed_up"] is None:
-        return _nothing(axes, title, "needs costs and acceptance")
+        return nothing(axes, title, "needs costs and acceptance")
     rows = costs["speculation"]
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), len(COLOURS) - 1)).round().astype(int))
     for index, colour in zip(chosen, COLOURS, strict=False):
@@ -123,7 +112,7 @@ def _draw_speed_up(axes: Axes, costs: Mapping[str, Any] | None) -> None:
 def _draw_depth(axes: Axes, acceptance: Mapping[str, Any] | None) -> None:
     title = "Acceptance by depth"
     if acceptance is None:
-        return _nothing(axes, title, "no acceptance")
+        return nothing(axes, title, "no acceptance")
     depths = np.arange(1, acceptance["depth"] + 1)
     reached = [np.nan if value is None else value for value in acceptance["accepted_if_reached"]]
     axes.plot(depths, reached, "o-", color=BLUE, markersize=3, label="if reached")
@@ -137,12 +126,12 @@ def _draw_tasks(axes: Axes, acceptance: Mapping[str, Any] | None) -> None:
     """First proposals, with two standard errors."""
     title = "Acceptance by task"
     if acceptance is None:
-        return _nothing(axes, title, "no acceptance")
+        return nothing(axes, title, "no acceptance")
     tasks = sorted(acceptance["tasks"].items(), key=lambda entry: -entry[1]["mean_acceptance"])
     mean = [row["mean_acceptance"] for _, row in tasks]
     error = [2 * (row["standard_error"] or 0.0) for _, row in tasks]
     axes.barh(np.arange(len(tasks)), mean, 0.65, xerr=error, color=GREEN, ecolor=GREY)
-    axes.set_yticks(np.arange(len(tasks)), [_drawable(name or "(none)") for name, _ in tasks])
+    axes.set_yticks(np.arange(len(tasks)), [drawable(name or "(none)") for name, _ in tasks])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set(title=title, xlabel="share of first proposals, +- 2 standard errors", xlim=(0, 1.05))
@@ -154,7 +143,7 @@ def _draw_signals(axes: Axes, windows: Windows | None) -> None:
     title = "Signal against acceptance"
     recorded = [name for name in SIGNALS if windows is not None and name in windows.on]
     if windows is None or not recorded:
-        return _nothing(axes, title, "no signals")
+        return nothing(axes, title, "no signals")
     accept = windows.accept[:, 0].astype(np.float64)
     for name in recorded:
         label, colour = SIGNALS[name]
@@ -164,11 +153,6 @@ def _draw_signals(axes: Axes, windows: Windows | None) -> None:
     axes.set(title=title, xlabel="nats, mean of the class", ylabel="acceptance", ylim=(0, 1.2))
     axes.legend(loc="upper right")
     return None
-
-
-def _nothing(axes: Axes, title: str, why: str) -> None:
-    axes.set(title=title, xticks=[], yticks=[])
-    axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color=GREY)
 
 
 def _title(shown: Mapping[str, Any]) -> str:
@@ -187,8 +171,3 @@ def _footer(shown: Mapping[str, Any]) -> str:
     if acceptance := shown["acceptance"]:
         parts.append(f"acceptance {acceptance['kind']}, {acceptance['windows']:,} windows")
     return "\n".join(textwrap.wrap(" | ".join(filter(None, parts)), 230))
-
-
-def _drawable(text: str) -> str:
-    """Without what the font lacks (it would warn) and what would be read as a formula."""
-    return text.encode("latin-1", "replace").decode("latin-1").replace("$", r"\$")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.latency import timings_of
-from traces.errors import InputError
+from sim.style import BLUE, GREEN, GREY, ORANGE, STYLE, TIME_PARTS, VERMILLION, drawable, new_figure, save_picture
+from sim.style import check_path as check_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Columns = dict[str, Floats]
 
-BLUE, ORANGE, GREEN, VERMILLION, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#5f5f5f"
-"""Okabe and Ito's colours, which the colour-blind tell apart."""
-
-TIME_PARTS = {"draft": ORANGE, "verify": BLUE, "prefill": GREEN, "host": PURPLE}
-
 BINS = 160
 MOST_POINTS = 1000
 """Of a cumulative distribution: more are not seen and only make the file large."""
@@ -34,66 +29,21 @@ MOST_POINTS = 1000
 LEGEND_ROOM = 1.2
 """The axes reach this much higher than the data, so that the legend hides none of it."""
 
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "svg.hashsalt": "draftlab",  # element ids, and so the bytes, depend on the figure only
-}
-
-UNDATED: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-
-
-def check_path(path: str | os.PathLike[str]) -> str:
-    """The kind of picture that a path asks for. Raises InputError if it cannot be one."""
-    path = Path(path)
-    kind = path.suffix.lower().lstrip(".")
-    if kind not in UNDATED:
-        raise InputError(f"plot {path}: unknown kind of picture {path.suffix!r}; one of .{', .'.join(UNDATED)}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(
-            f"plot {path}: {path if path.is_dir() else path.parent} is {'a' if path.is_dir() else 'no'} directory"
-        )
-    return kind
-
 
 def plot(run: Results, path: str | os.PathLike[str]) -> None:
     """Draw `run` into a file of the kind that the extension names. Equal runs give equal bytes.
 
     Raises InputError for another extension and where the file cannot be written.
     """
-    import matplotlib
-
-    kind, path = check_path(path), Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with matplotlib.rc_context(STYLE):
-            figure(run).savefig(part, format=kind, dpi=150, metadata=UNDATED[kind])
-        os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"cannot write the plot {path}: {error.strerror or error}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    save_picture(lambda: figure(run), path)
 
 
 def figure(run: Results) -> Figure:
     """The four panels. The figure has a canvas of its own and does not enter pyplot's list."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        drawn = Figure(figsize=(10, 7), layout="constrained")
-        FigureCanvasAgg(drawn)
+        drawn = new_figure(10, 7)
         panels = drawn.subplots(2, 2)
         steps = run.log.step_columns()
         edges = np.linspace(0.0, float(steps["end_s"].max(initial=0.0)) or 1.0, BINS + 1)
@@ -101,8 +51,8 @@ def figure(run: Results) -> Figure:
         _draw_speculation(panels[0, 1], steps, edges)
         _draw_time(panels[1, 0], steps)
         _draw_latency(panels[1, 1], run)
-        drawn.suptitle(_shown(_title(run)), x=0.01, ha="left", fontsize=12, fontweight="bold")
-        drawn.supxlabel(_shown(_footer(run)), x=0.01, ha="left", fontsize=7, color=GREY)
+        drawn.suptitle(drawable(_title(run)), x=0.01, ha="left", fontsize=12, fontweight="bold")
+        drawn.supxlabel(drawable(_footer(run)), x=0.01, ha="left", fontsize=7, color=GREY)
     return drawn
 
 
@@ -225,8 +175,3 @@ def _footer(run: Results) -> str:
     parts += [f"{kind}: {', '.join(getattr(about, kind))}" for kind in kinds if getattr(about, kind)]
     versions = " ".join(f"{name} {version}" for name, version in about.versions.items())
     return "\n".join(textwrap.wrap(" | ".join([*parts, versions]), 175))
-
-
-def _shown(text: str) -> str:
-    """Without what the font lacks (it would warn) and what would be read as a formula."""
-    return text.encode("latin-1", "replace").decode("latin-1").replace("$", r"\$")
