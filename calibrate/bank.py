@@ -50,7 +50,10 @@ class Trajectory:
         """Read what `save` wrote. Raises InputError if it cannot be read."""
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                on, off = ({name: file[f"{way}_{name}"] for name in SIGNALS} for way in ("on", "off"))
+                on, off = (
+                    {name: file[f"{way}_{name}"] for name in SIGNALS if f"{way}_{name}" in file.files}
+                    for way in ("on", "off")
+                )
                 return cls(int(file["index"]), str(file["task"]), file["tokens"], file["accept"], on, off)
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise InputError(f"{path}: not a readable trajectory ({error}); delete it to record it again") from None
@@ -68,12 +71,14 @@ def assemble(trajectories: Iterable[Trajectory], name: str, notes: Sequence[str]
     if len(kept) < len(ordered):
         notes = (*notes, f"{len(ordered) - len(kept)} texts ended at their first token and have no window")
     rows = [len(trajectory.accept) for trajectory in kept]
+    # texts recorded by an earlier version may lack a signal: then the bank does
+    common = [name for name in SIGNALS if all(name in trajectory.on and name in trajectory.off for trajectory in kept)]
     return Windows(
         name=name,
         kind="measured",
         accept=np.concatenate([trajectory.accept for trajectory in kept]),
-        on={signal: np.concatenate([trajectory.on[signal] for trajectory in kept]) for signal in SIGNALS},
-        off={signal: np.concatenate([trajectory.off[signal] for trajectory in kept]) for signal in SIGNALS},
+        on={signal: np.concatenate([trajectory.on[signal] for trajectory in kept]) for signal in common},
+        off={signal: np.concatenate([trajectory.off[signal] for trajectory in kept]) for signal in common},
         start=np.concatenate([[0], np.cumsum(rows)[:-1]]).astype(np.int64),
         task=tuple(trajectory.task for trajectory in kept),
         notes=tuple(notes),

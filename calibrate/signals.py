@@ -149,4 +149,5 @@ def compare(
         "kld": kl_divergence(p, q),
         "jsd": js_distance(p, q),
         "target_entropy": entropy(p),
+        "target_prob": of_token(p, token),
     }

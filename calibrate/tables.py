@@ -31,7 +31,7 @@ def along(
 
     A draft token is accepted if it is the text's (greedy), or with min(1, q(y) / p(y)); a rejected one is drawn from
     the normalised (q - p)+ (arXiv 2211.17192, seen from the other side). `draft_prob` is that of the proposed token,
-    in the mean over both cases.
+    in the mean over both cases; `target_prob` that of the rejected one, which lossy acceptance rules ask about.
     """
     proposes = ~draft.isneginf().all(-1)
     if sampling.greedy:
@@ -44,6 +44,7 @@ def along(
     signals = compare(target, draft, token, sampling)
     other = of_token(signal_probabilities(draft, sampling), rejected)
     signals["draft_prob"] = accept * signals["draft_prob"] + (1 - accept) * other
+    signals["target_prob"] = of_token(signal_probabilities(target, sampling), rejected)
     return accept, signals, rejected
 
 

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from sim.config import SimConfig
 from sim.results import Results
 from sim.simulate import load_inputs, simulate
 from traces.command import parse
 from traces.errors import InputError, run_command
+from traces.registry import Registry
 
 DESCRIPTION = (
     "Simulate LLM serving with speculative decoding: a trace, a length policy, a straggler cap, a GPU profile."
@@ -27,7 +29,7 @@ def main() -> int:
     policies = [config.policy] + ([config.baseline] if config.baseline else [])
     runs: list[Results] = []
     for policy in policies:
-        own = config if policy == config.policy else replace(config, policy=policy, cap=None)
+        own = config if not runs else replace(config, policy=policy, cap=None, acceptance_rule=None)
         with _progress(policy, len(inputs.workload)) as progress:
             runs.append(simulate(own, inputs, progress))
     _report(config, runs)
@@ -91,6 +93,8 @@ def _listed(config: SimConfig) -> bool:
         _print_policies()
     elif config.cap == "list":
         _print_caps()
+    elif config.acceptance_rule == "list":
+        _print_rules()
     elif config.profile == "list":
         _print_profiles()
     elif config.acceptance == "list":
@@ -103,11 +107,25 @@ def _listed(config: SimConfig) -> bool:
 def _print_policies() -> None:
     from sim.policies import policies
 
-    for name in policies:
-        policy = policies[name]
-        kind = "lossless" if policy.lossless else "lossy"
-        summary = (policy.__doc__ or "").strip().splitlines()[0]
-        print(f"{name:<18}{kind:<10}{'+'.join(policy.hooks()):<18}{policy.source:<52}{summary}")
+    _print_columns([(name, _kind(policies[name]), "+".join(policies[name].hooks())) for name in policies], policies)
+
+
+def _print_rules() -> None:
+    from sim.policies import acceptance_rules
+
+    _print_columns([(name, _kind(acceptance_rules[name])) for name in acceptance_rules], acceptance_rules)
+
+
+def _kind(entry: Any) -> str:
+    return "lossless" if entry.lossless else "LOSSY"
+
+
+def _print_columns(rows: list[tuple[str, ...]], entries: Registry[Any]) -> None:
+    """The columns, then source and summary of the entry that the first one names."""
+    rows = [(*row, entries[row[0]].source, (entries[row[0]].__doc__ or "").strip().splitlines()[0]) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _print_caps() -> None:

@@ -21,6 +21,10 @@ class SimConfig(TraceOptions):
     """Straggler cap over the batch: none, mean, median, min, quantile:Q, fixed:C. Default: the policy's own (dsde:
     mean, others: none)."""
 
+    acceptance_rule: str | None = None
+    """Which draft tokens stand: lossless, or lossy: typical[:threshold=T,alpha=A], fuzzy[:jsd=T|kld=T], adasd; `list`
+    shows them. Default: the policy's own (adasd: adasd, others: lossless)."""
+
     baseline: str | None = None
     """Also run this policy on the same requests with the same luck and show both side by side, e.g. `none`."""
 

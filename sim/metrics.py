@@ -49,7 +49,7 @@ def summarize(
 
     emitted_late = steps["end_s"][log.emissions["step"]] > since_s
     metrics |= speculation(
-        *(log.emissions[name][emitted_late] for name in ("tokens", "proposed", "verified", "accepted"))
+        *(log.emissions[name][emitted_late] for name in ("tokens", "proposed", "verified", "accepted", "lossy"))
     )
     within = {name: column[steps["end_s"] > since_s] for name, column in steps.items()}
     metrics |= draft_shape(within)
@@ -87,16 +87,23 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def speculation(
-    tokens: NDArray[np.int64], proposed: NDArray[np.int64], verified: NDArray[np.int64], accepted: NDArray[np.int64]
+    tokens: NDArray[np.int64],
+    proposed: NDArray[np.int64],
+    verified: NDArray[np.int64],
+    accepted: NDArray[np.int64],
+    lossy: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
     """Acceptance over decode steps of sequences; one entry per emission, `proposed` < 0 where it ended a prefill.
 
     A draft is a step of a sequence that verified k > 0 tokens. k = 0 adds to no acceptance denominator (F5), but is a
     step in mean_emitted_per_step. Rates per position j: vLLM's divide the drafts that accepted j tokens by all drafts;
     the conditional ones by the drafts in which position j was judged, that is, j tokens were verified, the j - 1 before
-    were accepted, and the request did not end before it (F4, F6).
+    were accepted, and the request did not end before it (F4, F6). `lossy` counts accepted tokens that only a lossy
+    acceptance rule let stand: `lossy_accepted_share` is their share of accepted tokens, `lossy_output_share` of the
+    tokens that decode steps emitted.
     """
     decoded = proposed >= 0
+    num_lossy = 0 if lossy is None else int(lossy[decoded].sum())
     tokens, proposed, verified, accepted = tokens[decoded], proposed[decoded], verified[decoded], accepted[decoded]
     drafts = verified > 0
     num_drafts, depth = int(drafts.sum()), int(verified.max(initial=0))
@@ -119,6 +126,9 @@ def speculation(
         "mean_draft_length": ratio(int(proposed.sum()), len(proposed)),
         "mean_emitted_per_step": ratio(int(tokens.sum()), len(tokens)),
         "wasted_verify_share": ratio(num_verified - num_accepted, num_verified),
+        "lossy_accepted_tokens": num_lossy,
+        "lossy_accepted_share": ratio(num_lossy, num_accepted),
+        "lossy_output_share": ratio(num_lossy, int(tokens.sum())),
     }
 
 

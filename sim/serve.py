@@ -14,7 +14,7 @@ from sim.control.kv_cache import KVCache
 from sim.control.log import EventLog
 from sim.control.scheduler import Scheduler, SchedulerConfig
 from sim.control.speculation import Speculation
-from sim.policies import PolicyContext, make_cap, make_policy
+from sim.policies import AcceptanceRule, PolicyContext, make_cap, make_policy, make_rule
 from sim.replay.acceptance import Replay
 from sim.replay.profile import Profile
 from sim.replay.simulated import Execution, SimulatedExecutor
@@ -38,6 +38,7 @@ class ServerConfig:
     block_size: int = 16
     policy: str = "none"
     cap: str = "none"
+    acceptance_rule: str = "lossless"
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     execution: Execution = field(default_factory=Execution)
     enable_prefix_caching: bool = False
@@ -79,7 +80,8 @@ def serve(
 ) -> Run:
     """Serve `workload` until all requests have ended, or until the clock reads `until_s` seconds.
 
-    Raises InputError for a policy, cap or router that does not exist or whose options are wrong.
+    Raises InputError for a policy, cap, acceptance rule or router that does not exist or whose options are wrong, and
+    for a rule that the windows have no signals for.
     """
     if until_s is not None and not 0 < until_s < float("inf"):
         raise InputError(f"the run is to stop at {until_s} s, expected a time above 0")
@@ -92,6 +94,7 @@ def serve(
         prefix_tokens = workload.prefix_blocks.block_tokens
     log = EventLog(len(workload))
     replay = Replay(windows, workload, seed)
+    _check_signals(make_rule(server.acceptance_rule), windows)
     executors = [SimulatedExecutor(profile, replay, server.execution) for _ in range(server.num_replicas)]
     engines = tuple(
         make_engine(executor, workload, server, log, seed, index=index, prefix_tokens=prefix_tokens)
@@ -127,7 +130,7 @@ def make_engine(
     prefix_tokens: int = 0,
 ) -> Engine:
     """One replica over any executor. Raises InputError for a policy or cap that does not exist or has wrong options."""
-    cap = make_cap(server.cap)
+    cap, rule = make_cap(server.cap), make_rule(server.acceptance_rule)
     context = PolicyContext(
         num_slots=server.scheduler.max_num_seqs,
         max_draft_tokens=executor.max_draft_tokens,
@@ -138,7 +141,22 @@ def make_engine(
         verify_seconds_many=executor.verify_seconds_many,
         seed=int(np.random.SeedSequence([seed, _STREAM_POLICY, index]).generate_state(1)[0]),
     )
-    speculation = Speculation(make_policy(server.policy, context), cap, executor.max_draft_tokens)
+    speculation = Speculation(make_policy(server.policy, context), cap, executor.max_draft_tokens, rule)
     kv = KVCache(server.num_gpu_blocks, server.block_size, prefix_tokens)
     scheduler = Scheduler(server.scheduler, kv, workload, log, speculation)
     return Engine(scheduler, speculation, executor, log, index)
+
+
+def _check_signals(rule: AcceptanceRule, windows: Windows) -> None:
+    """Raises InputError where a lossy rule would have nothing to go by."""
+    if rule.lossless:
+        return
+    what = f"acceptance rule {rule.name} looks at {' and '.join(rule.needs)}"
+    missing = [name for name in rule.needs if name not in windows.on]
+    if missing:
+        raise InputError(f"{what}, and acceptance {windows.name} has no {' nor '.join(missing)}; record it anew")
+    if len(windows.accept) == 1:
+        raise InputError(
+            f"{what}: constants in acceptance {windows.name}, of which it would accept all or nothing; use recorded "
+            "windows or regimes"
+        )

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from sim.cluster import ClientConfig
 from sim.config import SimConfig, settings
 from sim.control.scheduler import SchedulerConfig
+from sim.control.speculation import Speculation
 from sim.latency import parse_goodput
 from sim.metrics import summarize
-from sim.policies import default_cap
+from sim.policies import default_cap, default_rule
 from sim.replay.profile import Profile
 from sim.replay.simulated import Execution
 from sim.replay.sources import acceptance_source
@@ -54,7 +55,8 @@ def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress
     slo = parse_goodput(config.goodput)
     if not 0 <= config.warmup_s < float("inf"):
         raise InputError(f"--warmup-s is {config.warmup_s}, expected 0 or more")
-    config = replace(config, cap=config.cap or default_cap(config.policy))
+    rule = config.acceptance_rule or default_rule(config.policy)
+    config = replace(config, cap=config.cap or default_cap(config.policy), acceptance_rule=rule)
     server = _server(config, inputs.profile)
     client = ClientConfig(config.max_concurrency, config.think_time_s)
     run = serve(
@@ -76,6 +78,7 @@ def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress
         kv_blocks=server.num_gpu_blocks,
         num_replicas=server.num_replicas,
     )
+    metrics |= {"lossless": run.engines[0].speculation.rule is None}
     metrics |= {"forward_passes": run.passes, "forward_passes_outside_measured": run.outside}
     recorded, provenance = _recorded(config, inputs), _provenance(config, inputs, run)
     return Results(metrics, recorded, provenance, inputs.workload, run.log, slo, run.interrupted)
@@ -91,6 +94,7 @@ def _server(config: SimConfig, profile: Profile) -> ServerConfig:
         block_size=block_size,
         policy=config.policy,
         cap=config.cap or "none",
+        acceptance_rule=config.acceptance_rule or "lossless",
         scheduler=SchedulerConfig(
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
@@ -122,7 +126,7 @@ def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
     origin = workload.origin.partition(" ")[0]
     place = {"replayed": "measured", "sampled": "sampled"}.get(origin, "synthetic")
     sorted_[place].append(f"requests: {workload.origin}")
-    notes = [*workload.notes, *windows.notes]
+    notes = [*_what_decides(run.engines[0].speculation), *workload.notes, *windows.notes]
     notes += [f"{count:,} rows dropped: {reason}" for reason, count in workload.dropped.items()]
     if run.outside:
         share = 100 * run.outside / run.passes
@@ -144,3 +148,14 @@ def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
         synthetic=tuple(sorted_["synthetic"]),
         notes=tuple(notes),
     )
+
+
+def _what_decides(speculation: Speculation) -> list[str]:
+    """Notes on policy and acceptance rule, the lossy one first."""
+    rule, notes = speculation.rule, []
+    if rule:
+        notes.append(
+            f"LOSSY: acceptance rule {rule.name} ({rule.source}) lets tokens stand that the target rejects: the text "
+            "is not the target's; behind such a token the replay takes the recorded text's verdicts: approximate"
+        )
+    return [*notes, *filter(None, dict.fromkeys([rule.note if rule else "", speculation.policy.note]))]

@@ -91,6 +91,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
     ),
 }
 
+LOSSY_ROWS = (
+    Row("accepted by rule only", "lossy_accepted_share", percent),
+    Row("of the output", "lossy_output_share", percent),
+)
+"""Below "Speculation", in lossy runs only."""
+
 NARROW = (("Throughput", "Server"), ("Speculation", "Time"))
 WIDE = (("Throughput", "Time"), ("Speculation",), ("Server",))
 """Which sections stand below each other in the columns of `overview`."""
@@ -121,7 +127,8 @@ def comparison(runs: Sequence[Results]) -> RenderableType:
         table.add_column(_policy(run), justify="right", min_width=7, overflow="fold")
         table.add_column("ratio", justify="right", min_width=5, style="dim")
     table.add_column(_policy(baseline), justify="right", min_width=7, overflow="fold")
-    for title, rows in {"Latency, ms": tuple(_latency_rows(baseline.metrics)), **SECTIONS}.items():
+    sections = {title: _rows(title, *(run.metrics for run in runs)) for title in SECTIONS}
+    for title, rows in {"Latency, ms": tuple(_latency_rows(baseline.metrics)), **sections}.items():
         table.add_row(Text(title, "bold"))
         for row in rows:
             cells = []
@@ -143,6 +150,16 @@ def idle_note(metrics: Mapping[str, Any]) -> str | None:
     )
 
 
+def _rows(title: str, *runs: Mapping[str, Any]) -> tuple[Row, ...]:
+    """Rows of a section; more of them if a run is lossy."""
+    lossy = title == "Speculation" and not all(metrics.get("lossless", True) for metrics in runs)
+    return SECTIONS[title] + (LOSSY_ROWS if lossy else ())
+
+
+def _rule(run: Results) -> str:
+    return "lossless" if run.metrics.get("lossless", True) else f"{run.config['acceptance_rule']} (LOSSY)"
+
+
 def _policy(run: Results) -> str:
     cap = run.config.get("cap")
     return str(run.config.get("policy", "?")) + (f" + {cap}" if cap and cap != "none" else "")
@@ -162,6 +179,7 @@ def _header(runs: Sequence[Results]) -> Table:
         "models": f"{first.target} with {first.draft}",
         "profile": profile,
         "policy": " | ".join(_policy(run) for run in runs),
+        "rule": " | ".join(map(_rule, runs)) if any("LOSSY" in _rule(run) for run in runs) else "",
         "acceptance": first.acceptance,
         "SLO": ", ".join(f"{name.upper()} <= {limit_ms:g} ms" for name, limit_ms in runs[0].slo.items()),
     }
@@ -216,7 +234,7 @@ class _Panes:
             if title != titles[0]:
                 column.add_row()
             column.add_row(Text(title, "bold"))
-            for row in SECTIONS[title]:
+            for row in _rows(title, self.metrics):
                 column.add_row(Text(row.label, TIME_PARTS.get(row.label, "")), row.text(self.metrics))
         return column
 

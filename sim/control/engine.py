@@ -44,7 +44,7 @@ class Engine:
             raise RuntimeError(f"no progress at {now_s} s: {running} running, {waiting} waiting, nothing schedulable")
         if plan.admitted:
             self.speculation.policy.begin(np.array(plan.admitted))
-        outcome = self.executor.run(plan, self.speculation.stop, self.speculation.trim)
+        outcome = self.executor.run(plan, self.speculation.stop, self.speculation.trim, self.speculation.accept)
         duration = outcome.time.total_s
         if not (math.isfinite(duration) and duration > 0):
             raise RuntimeError(f"a step of {duration} s at {now_s} s: costs must be finite and above 0")
@@ -59,7 +59,7 @@ class Engine:
         decode, log, step = plan.decode, self.log, len(self.log.steps)
         before = log.emissions.size
         if len(decode):
-            self.speculation.policy.observe(decode, outcome)
+            self.speculation.observe(decode, outcome)
         finished = self.scheduler.commit(plan, outcome, step, now_s)
         self._tell_released()
         new = log.emissions.rows(before)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sim.control.batch import DecodeBatch, Floats, Ints
 
 Values = NDArray[np.float32] | NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -48,7 +49,8 @@ class Signals(Protocol):
     """Per proposed position, float[B, D] with D >= the longest draft; entries beyond a sequence's draft mean nothing.
 
     Entropies and divergences in nats; jsd is the distance (square root of the divergence). The draft's are known
-    before verification, the others after it. Executors compute each only when it is asked for.
+    before verification, the others after it. target_prob is p of the proposed token; in sampled windows that of the
+    token that is rejected there, if one is. Executors compute each only when it is asked for.
     """
 
     @property
@@ -61,6 +63,8 @@ class Signals(Protocol):
     def jsd(self) -> Values: ...
     @property
     def target_entropy(self) -> Values: ...
+    @property
+    def target_prob(self) -> Values: ...
 
 
 @dataclass(slots=True)
@@ -89,6 +93,7 @@ class Outcome:
     draft_tokens    tokens of the sequence that are now, correctly, in the draft's KV cache
     signals         of every proposed position, also those after the first rejection
     prefill_ended   slots whose text ended with the token that their prefill gave
+    by_rule         bool[B, D]: accepted tokens that only a lossy acceptance rule let stand; None without such a rule
     """
 
     proposed: Ints
@@ -100,6 +105,13 @@ class Outcome:
     signals: Signals
     time: StepTime
     prefill_ended: frozenset[int] = frozenset()
+    by_rule: Mask | None = None
+
+    def lossy_tokens(self, kept: Ints) -> Ints | int:
+        """How many of the first `kept` accepted tokens only the acceptance rule let stand, int64[B]; 0 without one."""
+        if self.by_rule is None:
+            return 0
+        return np.asarray((self.by_rule & (np.arange(self.by_rule.shape[1]) < kept[:, None])).sum(axis=1))
 
 
 Stop = Callable[[DecodeBatch, int, Signals], NDArray[np.bool_]]
@@ -108,6 +120,21 @@ Stop = Callable[[DecodeBatch, int, Signals], NDArray[np.bool_]]
 Trim = Callable[[DecodeBatch, Ints, Signals], Ints]
 """(batch, proposed, signals) -> how many of the proposed tokens are verified."""
 
+Accept = Callable[[DecodeBatch, int, Signals], Mask]
+"""(batch, depth, signals) -> which of the first `depth` draft tokens may stand though they fail the exact test."""
+
+
+def standing(exact: Mask, allowed: Mask, verified: Ints) -> tuple[Ints, Mask]:
+    """The accepted run under a lossy rule, int64[B], and which of its tokens only the rule let stand, bool[B, D].
+
+    exact: bool[B, D], tokens that pass the target's own test given those before them; allowed: what an `Accept` said of
+    the same tokens; verified: int64[B], how many of them there are.
+    """
+    position = np.arange(exact.shape[1])
+    stands = (exact | allowed) & (position < verified[:, None])
+    accepted = np.logical_and.accumulate(stands, axis=1).sum(axis=1)
+    return accepted, allowed & ~exact & (position < accepted[:, None])
+
 
 class Executor(Protocol):
     """Drafts and verifies what the scheduler planned."""
@@ -115,8 +142,8 @@ class Executor(Protocol):
     max_draft_tokens: int
     """The longest draft it can produce."""
 
-    def run(self, plan: Plan, stop: Stop | None, trim: Trim | None) -> Outcome:
-        """Draft, verify and prefill one step."""
+    def run(self, plan: Plan, stop: Stop | None, trim: Trim | None, accept: Accept | None = None) -> Outcome:
+        """Draft, verify and prefill one step. `accept` is a lossy acceptance rule; None is lossless."""
 
     def release(self, slots: list[int]) -> None:
         """The sequences of these slots have left: they ended or were preempted."""

@@ -43,14 +43,15 @@ NO_DECODE = -1
 class EmissionLog:
     """One row per (step, sequence that emitted), in time order per request. Grows by doubling.
 
-    request, step: int32; tokens, proposed, verified, accepted: int16. tokens >= 1. `accepted` counts draft tokens that
-    were kept, so that an accepted token cut off by the end of the request is not in it.
+    request, step: int32; the others int16; tokens >= 1. `accepted` counts draft tokens that were kept, so that an
+    accepted token cut off by the end of the request is not in it; `lossy` those of them that only a lossy acceptance
+    rule let stand.
     """
 
     size: int = 0
     _columns: dict[str, NDArray[np.int32] | NDArray[np.int16]] = field(default_factory=dict)
 
-    NAMES = ("request", "step", "tokens", "proposed", "verified", "accepted")
+    NAMES = ("request", "step", "tokens", "proposed", "verified", "accepted", "lossy")
 
     def __post_init__(self) -> None:
         for name in self.NAMES:
@@ -65,6 +66,7 @@ class EmissionLog:
         proposed: NDArray[np.int64] | int = NO_DECODE,
         verified: NDArray[np.int64] | int = 0,
         accepted: NDArray[np.int64] | int = 0,
+        lossy: NDArray[np.int64] | int = 0,
     ) -> None:
         start, end = self.size, self.size + len(request)
         if end > len(self._columns["request"]):
@@ -77,6 +79,7 @@ class EmissionLog:
         columns["proposed"][start:end] = proposed
         columns["verified"][start:end] = verified
         columns["accepted"][start:end] = accepted
+        columns["lossy"][start:end] = lossy
         self.size = end
 
     def rows(self, start: int) -> dict[str, NDArray[np.int32] | NDArray[np.int16]]:

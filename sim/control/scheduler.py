@@ -220,13 +220,15 @@ class Scheduler:
         self.kv.give_back(int(batch.blocks[slots].sum()) - int(blocks.sum()))
         batch.blocks[slots] = blocks
         batch.draft_tokens[slots] = outcome.draft_tokens
+        kept = np.minimum(outcome.accepted, emitted)
         self.log.emissions.append(
             decode.request,
             step,
             emitted,
             outcome.proposed,
             outcome.verified,
-            np.minimum(outcome.accepted, emitted),
+            kept,
+            outcome.lossy_tokens(kept),
         )
         ended = (emitted >= decode.remaining) | outcome.ended
         return [self._finish(int(slot), now_s) for slot in slots[ended]] if ended.any() else []

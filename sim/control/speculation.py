@@ -5,21 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from sim.control.batch import DecodeBatch, Ints
+from sim.control.executor import Outcome
+from sim.policies.acceptance_rules import AcceptanceRule
 from sim.policies.base import LengthPolicy
 from sim.policies.caps import Cap, capped
 from traces.errors import InputError
 
 
 class Speculation:
-    """A length policy with its cap. `speculates` is false for a policy that never drafts: no draft model is loaded."""
+    """A length policy with its cap and its acceptance rule, None for the lossless one.
 
-    def __init__(self, policy: LengthPolicy, cap: Cap, max_draft_tokens: int) -> None:
+    `speculates` is false for a policy that never drafts: no draft model is loaded.
+    """
+
+    def __init__(
+        self, policy: LengthPolicy, cap: Cap, max_draft_tokens: int, rule: AcceptanceRule | None = None
+    ) -> None:
         self.policy = policy
         self.cap = cap
         self.max_draft_tokens = max_draft_tokens
+        self.rule = None if rule is None or rule.lossless else rule
         self.speculates = policy.max_length > 0
         self.stop = policy.stop if "stop" in policy.hooks() else None
         self.trim = policy.trim if "trim" in policy.hooks() else None
+        self.accept = self.rule.passes if self.rule else None
 
     def lengths(self, batch: DecodeBatch) -> Ints:
         """Draft lengths, int64[B]: never negative, never past the end of the request (the step itself emits one)."""
@@ -29,6 +38,12 @@ class Speculation:
         if not self.policy.applies_cap:
             lengths = capped(lengths, self.cap)
         return np.minimum(np.minimum(lengths, self.max_draft_tokens), batch.remaining - 1)
+
+    def observe(self, batch: DecodeBatch, outcome: Outcome) -> None:
+        """After verification: policy and rule learn from it."""
+        self.policy.observe(batch, outcome)
+        if self.rule:
+            self.rule.observe(batch, outcome)
 
 
 def fit_to_budget(lengths: Ints, budget: int) -> Ints:

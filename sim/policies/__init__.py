@@ -1,4 +1,4 @@
-"""Length policies, one file each, and the caps beside them. Shared with the live executor."""
+"""Length policies, one file each; caps and acceptance rules beside them. Shared with the live executor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,22 @@ import types
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from sim.policies.acceptance_rules import AcceptanceRule, acceptance_rules
 from sim.policies.base import LengthPolicy, PolicyContext, policies
 from sim.policies.caps import Cap, caps
 from traces.errors import InputError
 
-__all__ = ["LengthPolicy", "PolicyContext", "caps", "make_cap", "make_policy", "policies"]
+__all__ = [
+    "AcceptanceRule",
+    "LengthPolicy",
+    "PolicyContext",
+    "acceptance_rules",
+    "caps",
+    "make_cap",
+    "make_policy",
+    "make_rule",
+    "policies",
+]
 
 Made = TypeVar("Made")
 
@@ -38,11 +49,26 @@ def make_cap(spec: str) -> Cap:
     return call_with_options(caps[name], f"cap {name}", options)
 
 
+def make_rule(spec: str) -> AcceptanceRule:
+    """An acceptance rule, with a state of its own, from `NAME` or `NAME:key=value`. Raises InputError if it is bad."""
+    name, _, options = spec.partition(":")
+    return call_with_options(acceptance_rules[name], f"acceptance rule {name}", options)
+
+
 def default_cap(spec: str) -> str:
     """The cap that belongs to the policy of this spec, by name."""
+    return _policy_class(spec).default_cap
+
+
+def default_rule(spec: str) -> str:
+    """The acceptance rule that belongs to the policy of this spec, by name."""
+    return _policy_class(spec).acceptance_rule
+
+
+def _policy_class(spec: str) -> type[LengthPolicy]:
     name, _, options = spec.partition(":")
     own = name not in policies and options[:1].isupper()
-    return (_own_policy(name, options.partition(":")[0]) if own else policies[name]).default_cap
+    return _own_policy(name, options.partition(":")[0]) if own else policies[name]
 
 
 def call_with_options(factory: Callable[..., Made], what: str, options: str, *leading: Any) -> Made:

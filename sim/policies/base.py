@@ -20,7 +20,7 @@ from sim.control.executor import Outcome, Signals
 from sim.policies.caps import Cap
 from traces.registry import Registry
 
-HOOKS = ("lengths", "stop", "trim", "observe")
+HOOKS = ("lengths", "stop", "trim", "accept", "observe")
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,12 @@ class LengthPolicy:
     name: ClassVar[str] = ""
     source: ClassVar[str] = ""
     """Where the rule comes from, with its confidence mark: [C] official code, [P] paper, [A] abstract, [O] our own."""
+    note: ClassVar[str] = ""
+    """What a reader of its results must know, e.g. that it is a reconstruction."""
     lossless: ClassVar[bool] = True
     default_cap: ClassVar[str] = "none"
+    acceptance_rule: ClassVar[str] = "lossless"
+    """The rule that it brings: how it accepts (sim/policies/acceptance_rules.py), unless the user names another."""
 
     applies_cap: bool = False
     """True if the policy applies the cap to its own state; the engine then leaves its lengths alone."""
@@ -68,7 +72,13 @@ class LengthPolicy:
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
         """The moments at which this policy acts."""
-        return tuple(name for name in HOOKS if getattr(cls, name) is not getattr(LengthPolicy, name))
+        return tuple(name for name in HOOKS if cls._acts(name))
+
+    @classmethod
+    def _acts(cls, hook: str) -> bool:
+        if hook == "accept":
+            return cls.acceptance_rule != LengthPolicy.acceptance_rule
+        return getattr(cls, hook) is not getattr(LengthPolicy, hook)
 
     def begin(self, slots: Ints) -> None:
         """Sequences took these slots: forget what was known of their predecessors."""

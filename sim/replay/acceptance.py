@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from sim.control.batch import DecodeBatch, Ints
+from sim.control.executor import Mask
 from sim.replay.windows import Table, Windows
+from traces.errors import InputError
 from traces.workload import Workload
 
 _STREAM_TRAJECTORY, _STREAM_LUCK = 101, 102
@@ -65,6 +67,15 @@ class Replay:
         runs: Ints = accepted.argmin(axis=1)
         return runs
 
+    def exact(self, batch: DecodeBatch, row: Ints, depth: int) -> Mask:
+        """Which of `depth` draft tokens pass the target's own test, bool[B, depth]; `runs` is their leading run.
+
+        Behind the first rejection the verdicts are those of the recorded text, as if it went on there: approximate,
+        and asked for by lossy acceptance rules only. The signals are exact there too.
+        """
+        luck = self._luck[self._luck_base[batch.request] + batch.emitted, :depth]
+        return np.asarray(luck < self.windows.accept[row, :depth])
+
 
 class ReplaySignals:
     """Signals of the proposed positions of one step, looked up when a policy asks. See sim.control.executor.Signals."""
@@ -86,6 +97,8 @@ class ReplaySignals:
     def _looked_up(self, name: str) -> Table:
         """On-trajectory values up to the first rejection, the off-trajectory ones of that rejection after it."""
         windows, depth = self._replay.windows, self._depth
+        if name not in windows.on:
+            raise InputError(f"acceptance {windows.name} has no signal {name}, which the policy or the rule looks at")
         values = windows.on[name][self._row, :depth]
         lost = (self._runs < depth - 1).nonzero()[0]  # rejected before the last proposal
         if len(lost) and name in windows.off:
@@ -115,3 +128,7 @@ class ReplaySignals:
     @property
     def target_entropy(self) -> Table:
         return self._table("target_entropy")
+
+    @property
+    def target_prob(self) -> Table:
+        return self._table("target_prob")

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from sim.control.batch import DecodeBatch, Floats, Ints
-from sim.control.executor import Outcome, Plan, StepTime, Stop, Trim
+from sim.control.executor import Accept, Outcome, Plan, StepTime, Stop, Trim, standing
 from sim.replay.acceptance import Replay, ReplaySignals
 from sim.replay.cost import ForwardCost
 from sim.replay.profile import Profile
@@ -44,7 +44,7 @@ class SimulatedExecutor:
         self.passes = 0
         self.outside = 0
 
-    def run(self, plan: Plan, stop: Stop | None, trim: Trim | None) -> Outcome:
+    def run(self, plan: Plan, stop: Stop | None, trim: Trim | None, accept: Accept | None = None) -> Outcome:
         batch, lengths = plan.decode, plan.lengths
         row = self.replay.row(batch.request, batch.emitted)
         depth = int(lengths.max()) if len(batch) else 0
@@ -52,7 +52,10 @@ class SimulatedExecutor:
         signals = ReplaySignals(self.replay, batch, row, runs, depth)
         proposed = self._stopped(batch, lengths, stop, signals) if stop and depth else lengths
         verified = np.minimum(trim(batch, proposed, signals), proposed) if trim and depth else proposed
-        accepted = np.minimum(runs, verified)
+        accepted, by_rule = np.minimum(runs, verified), None
+        if accept and depth:
+            exact = self.replay.exact(batch, row, depth)
+            accepted, by_rule = standing(exact, accept(batch, depth, signals), verified)
         drafted = int(proposed.max()) if depth else 0
         return Outcome(
             proposed=proposed,
@@ -63,6 +66,7 @@ class SimulatedExecutor:
             draft_tokens=self._draft_tokens(batch, proposed, accepted, drafted),
             signals=signals,
             time=self.step_time(plan, proposed, verified),
+            by_rule=by_rule,
         )
 
     def release(self, slots: list[int]) -> None:

@@ -119,13 +119,15 @@ def _signals(
     """Signals that fit an acceptance chance beta = 1 - TV(p, q), with standard normal noise scaled by SCATTER [O].
 
     The divergence goes with the square of the total variation, as Pinsker's bound KLD >= 2 TV^2 does; the distance is
-    bounded by sqrt(ln 2); the entropies fall as beta rises.
+    bounded by sqrt(ln 2); the entropies fall as beta rises; a token that is accepted with chance min(1, p / q) = beta
+    has p = beta q.
     """
     variation = 1 - beta
     kld = 3.0 * np.square(variation) * np.exp(SCATTER["kld"] * kld_noise)
     jsd = np.sqrt(np.log(2) * -np.expm1(-0.5 * kld))
     draft_entropy = 0.1 + 2.0 * variation * np.exp(SCATTER["entropy"] * entropy_noise)
-    values = (draft_entropy, np.exp(-0.7 * draft_entropy), kld, jsd, 0.8 * draft_entropy)
+    draft_prob = np.exp(-0.7 * draft_entropy)
+    values = (draft_entropy, draft_prob, kld, jsd, 0.8 * draft_entropy, beta * draft_prob)
     return {name: np.asarray(value, np.float32) for name, value in zip(SIGNALS, values, strict=True)}
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Table = NDArray[np.float32]
 
-SIGNALS = ("draft_entropy", "draft_prob", "kld", "jsd", "target_entropy")
-"""Nats, probability, nats, distance 0..sqrt(ln 2), nats. See sim.control.executor.Signals."""
+SIGNALS = ("draft_entropy", "draft_prob", "kld", "jsd", "target_entropy", "target_prob")
+"""Nats, probability, nats, distance 0..sqrt(ln 2), nats, probability. See sim.control.executor.Signals."""
 
 FILE = "acceptance.parquet"
 

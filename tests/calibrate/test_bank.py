@@ -33,6 +33,15 @@ def test_damaged_file_is_refused(tmp_path: Path) -> None:
         Trajectory.load(path)
 
 
+def test_a_signal_that_one_text_lacks_is_not_in_the_bank(tmp_path: Path) -> None:
+    old = trajectory(0, 3)
+    old.off.pop("target_prob")
+    old.on.pop("target_prob", None)
+    old.save(tmp_path / "0.npz")
+    found = assemble([Trajectory.load(tmp_path / "0.npz"), trajectory(1, 2)], "pair")
+    assert set(found.on) == set(found.off) == set(SIGNALS) - {"target_prob"}
+
+
 def test_assembled_in_order_of_the_prompts() -> None:
     found = assemble([trajectory(2, 1, "code"), trajectory(0, 3)], "pair", ["note"])
     assert (found.start.tolist(), found.task, found.notes) == ([0, 3], ("chat", "code"), ("note",))

@@ -210,3 +210,13 @@ def test_prompts_without_room_are_refused() -> None:
     """128 positions: 120 letters and 12 + 4 tokens do not fit."""
     with pytest.raises(InputError, match="no prompt leaves room for 16 tokens"):
         list(Recorder(model_pair(llama), settings(GREEDY)).trajectories([Prompt("", "a" * 120)]))
+
+
+def test_target_probability_of_a_sampled_window_is_that_of_the_rejected_token() -> None:
+    """p = (.2, .8), q = (.8, .2): only token 0 can be rejected, (q - p)+ = (.6, 0), whatever the text goes on with."""
+    from calibrate.tables import along
+
+    target, draft = (torch.tensor([[a, 1 - a]] * 2).log() for a in (0.2, 0.8))
+    _, found, rejected = along(target, draft, torch.tensor([0, 1]), ONE, torch.tensor([0.5, 0.5]))
+    assert rejected.tolist() == [0, 0]
+    assert found["target_prob"].tolist() == pytest.approx([0.2, 0.2])

@@ -68,12 +68,13 @@ class GivenSignals:
     draft_prob: np.ndarray
     jsd: np.ndarray
     target_entropy: np.ndarray
+    target_prob: np.ndarray
 
 
 def outcome(proposed: Sequence[int], accepted: Sequence[int], kld: Sequence[Sequence[float]]) -> Outcome:
     depth = max(1, *map(len, kld))
     table = np.array([[*row, *[np.nan] * (depth - len(row))] for row in kld])
     k, a = np.array(proposed, np.int64), np.array(accepted, np.int64)
-    signals = GivenSignals(table, table, table, table, table)
+    signals = GivenSignals(table, table, table, table, table, table)
     ended = np.zeros(len(k), np.bool_)
     return Outcome(k, k, a, a + 1, ended, k, signals, StepTime(0, 0, 0, 0))
