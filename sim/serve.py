@@ -16,8 +16,9 @@ from sim.control.scheduler import Scheduler, SchedulerConfig
 from sim.control.speculation import Speculation
 from sim.policies import AcceptanceRule, PolicyContext, make_cap, make_policy, make_rule
 from sim.replay.acceptance import Replay
+from sim.replay.execution import Execution
 from sim.replay.profile import Profile
-from sim.replay.simulated import Execution, SimulatedExecutor
+from sim.replay.simulated import SimulatedExecutor
 from sim.replay.windows import Windows
 from sim.routers import routers
 from traces.errors import InputError
@@ -100,6 +101,7 @@ def serve(
         make_engine(executor, workload, server, log, seed, index=index, prefix_tokens=prefix_tokens)
         for index, executor in enumerate(executors)
     )
+    _check_stop(engines[0].speculation, executors[0], profile.draft_kind)
     router = routers[server.router](
         np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM_ROUTER])))
     )
@@ -159,4 +161,13 @@ def _check_signals(rule: AcceptanceRule, windows: Windows) -> None:
         raise InputError(
             f"{what}: constants in acceptance {windows.name}, of which it would accept all or nothing; use recorded "
             "windows or regimes"
+        )
+
+
+def _check_stop(speculation: Speculation, executor: SimulatedExecutor, kind: str) -> None:
+    """Raises InputError where there is no moment at which a draft could be stopped."""
+    if speculation.stop and executor.drafting.at_once:
+        raise InputError(
+            f"policy {speculation.policy.name} decides after each draft token whether to go on, and drafts of kind "
+            f"{kind} come all at once; policies without the hook `stop` (--policy list) do"
         )

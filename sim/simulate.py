@@ -12,8 +12,8 @@ from sim.control.speculation import Speculation
 from sim.latency import parse_goodput
 from sim.metrics import summarize
 from sim.policies import default_cap, default_rule
+from sim.replay.execution import Execution
 from sim.replay.profile import Profile
-from sim.replay.simulated import Execution
 from sim.replay.sources import acceptance_source
 from sim.replay.windows import Windows
 from sim.results import Provenance, Results

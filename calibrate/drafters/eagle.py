@@ -39,7 +39,7 @@ class EagleSession(RunnerSession):
 class EagleDrafter:
     """A calibrate.eagle.EagleDraft. See calibrate.drafters.base.Drafter."""
 
-    kind = "autoregressive"
+    kind = "eagle"
     needs_hidden = True
     first_output_token = 1
     position_only = False

@@ -69,12 +69,15 @@ class Signals(Protocol):
 
 @dataclass(slots=True)
 class StepTime:
-    """Seconds of one step by part; see STEP_COLUMNS for what each holds."""
+    """Seconds of one step by part; see STEP_COLUMNS for what each holds. The first four add up to the step."""
 
     draft_s: float
     verify_s: float
     prefill_s: float
     host_s: float
+    switch_s: float = 0.0
+    hidden_draft_s: float = 0.0
+    wasted_draft_s: float = 0.0
 
     @property
     def total_s(self) -> float:

@@ -17,7 +17,10 @@ STEP_COLUMNS = (
     "draft_s",  # draft passes, their prefill and catching up included
     "verify_s",  # target pass, the share of decoding sequences
     "prefill_s",  # target pass, the share of prefill chunks
-    "host_s",  # scheduling, sampling, transfers
+    "host_s",  # scheduling, sampling, transfers, and what a change of the verification's width costs
+    "switch_s",  # of the host's time: the change of width
+    "hidden_draft_s",  # drafting beside the target's pass, in no sum
+    "wasted_draft_s",  # drafting ahead that was thrown away
     "num_decode",  # sequences that decoded
     "num_prefill",  # sequences that prefilled a chunk
     "prefill_tokens",

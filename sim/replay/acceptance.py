@@ -8,6 +8,7 @@ differences of policy. Before the first rejection, position t + d of the output 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.control.batch import DecodeBatch, Ints
 from sim.control.executor import Mask
@@ -56,6 +57,12 @@ class Replay:
         if self._single:
             return np.zeros(len(request), np.int64)
         return self._start[request] + (self._offset[request] + position) % self._rows[request]
+
+    def passes(self, batch: DecodeBatch, row: Ints, place: Ints) -> NDArray[np.bool_]:
+        """Whether the draft token at this place of the window (from 0) would be accepted, bool[B]."""
+        at = np.arange(len(batch))
+        luck = self._luck[self._luck_base[batch.request] + batch.emitted]
+        return np.asarray(luck[at, place] < self.windows.accept[row, place])
 
     def runs(self, batch: DecodeBatch, row: Ints, depth: int) -> Ints:
         """Leading accepted tokens of a draft of `depth` tokens, int64[B]."""

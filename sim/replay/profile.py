@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT_VERSION = 1
-DRAFT_KINDS = ("autoregressive", "parallel", "early-exit", "ngram")
+DRAFT_KINDS = ("autoregressive", "parallel", "early-exit", "eagle", "ngram")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Profile:
     device, device_memory_bytes one GPU
     engine                      name and version of the engine the costs hold for
     target_model, draft_model   names, sizes, dtype, tensor parallelism
-    draft_kind                  how k tokens cost: autoregressive (k passes), parallel (one pass), early-exit, ngram
+    draft_kind                  how k tokens cost: see sim.replay.drafting
     num_kv_blocks, block_size   the KV pool both models share, blocks of `block_size` tokens
     target, draft, host         costs in seconds
     versions, git_revision, date  of what measured it; None where there is no such thing

@@ -82,6 +82,21 @@ class Windows:
         return float(self.accept[:, 0].mean(dtype=np.float64))
 
     @property
+    def proposed(self) -> NDArray[np.int64]:
+        """Tokens that the draft proposes in each window, int64[R]: the first of probability 0 ends it (a look-up)."""
+        if "draft_prob" not in self.on:
+            return np.full(len(self.accept), self.depth)
+        ends = np.ones((len(self.accept), self.depth + 1), np.bool_)
+        np.less_equal(self.on["draft_prob"], 0, out=ends[:, :-1])
+        return np.asarray(ends.argmax(axis=1))
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether they were recorded with a look-up: it proposes with probability 1, or nothing."""
+        certain = self.on.get("draft_prob", self.accept)[:, 0]
+        return bool(((certain == 0) | (certain == 1)).all() and (certain == 0).any() and "draft_prob" in self.on)
+
+    @property
     def digest(self) -> str:
         """sha256 of everything that is replayed."""
         sha = hashlib.sha256()

@@ -9,9 +9,12 @@ import numpy as np
 
 from sim.cluster import ClientConfig
 from sim.control.scheduler import SchedulerConfig
+from sim.replay.acceptance import Replay
 from sim.replay.cost import ForwardCost, HostCost
-from sim.replay.simulated import Execution
+from sim.replay.execution import Execution
+from sim.replay.simulated import SimulatedExecutor
 from sim.replay.sources import acceptance_source
+from sim.replay.windows import Windows
 from sim.serve import Run, ServerConfig, serve
 from traces.workload import Workload
 
@@ -26,6 +29,36 @@ def requests(prompt: Any, output: Any, arrival: Any = 0.0) -> Workload:
     return Workload("test", "synthetic", arrival_s.copy(), prompts.copy(), outputs.copy())
 
 
+def profile_of(
+    target: ForwardCost | None,
+    draft: ForwardCost | None,
+    draft_kind: str = "autoregressive",
+    host: HostCost = FREE_HOST,
+) -> Any:
+    """What an executor reads of a profile."""
+    return SimpleNamespace(
+        name="test",
+        draft_kind=draft_kind,
+        target=target or ForwardCost.affine(0.010),
+        draft=draft or ForwardCost.affine(0.001),
+        host=host,
+    )
+
+
+def executor(
+    *,
+    acceptance: str = "iid:0.8",
+    windows: Windows | None = None,
+    target: ForwardCost | None = None,
+    draft: ForwardCost | None = None,
+    draft_kind: str = "autoregressive",
+    execution: Execution | None = None,
+) -> SimulatedExecutor:
+    """An executor without a server, for three requests of 8 + 50 tokens; costs as in `run`."""
+    replay = Replay(windows or acceptance_source(acceptance), requests([8] * 3, 50), 0)
+    return SimulatedExecutor(profile_of(target, draft, draft_kind), replay, execution or Execution())
+
+
 def run(
     workload: Workload,
     *,
@@ -35,6 +68,7 @@ def run(
     acceptance: str = "iid:0.8",
     target: ForwardCost | None = None,
     draft: ForwardCost | None = None,
+    draft_kind: str = "autoregressive",
     host: HostCost = FREE_HOST,
     blocks: int = 100_000,
     block_size: int = 16,
@@ -48,13 +82,7 @@ def run(
     **scheduler: Any,
 ) -> Run:
     """Serve with a target that takes 10 ms and a draft that takes 1 ms a pass, unless said otherwise."""
-    profile: Any = SimpleNamespace(
-        name="test",
-        draft_kind="autoregressive",
-        target=target or ForwardCost.affine(0.010),
-        draft=draft or ForwardCost.affine(0.001),
-        host=host,
-    )
+    profile = profile_of(target, draft, draft_kind, host)
     server = ServerConfig(
         num_gpu_blocks=blocks,
         block_size=block_size,

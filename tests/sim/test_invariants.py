@@ -11,7 +11,7 @@ from sim.cluster import ClientConfig
 from sim.control.log import FINISHED, REJECTED, UNBORN
 from sim.policies import caps, policies
 from sim.replay.cost import ForwardCost, HostCost
-from sim.replay.simulated import Execution
+from sim.replay.execution import Execution
 from sim.serve import Run
 from tests.sim.serving import requests, run
 from traces.workload import PrefixBlocks, Workload

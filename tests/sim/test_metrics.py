@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from sim.control.log import EventLog
+from sim.control.log import STEP_COLUMNS, EventLog
 from sim.metrics import conservation, draft_shape, speculation, summarize
 from tests.sim.eventlogs import Scribe, workload
 
@@ -179,7 +179,7 @@ def test_a_million_emissions_in_a_second():
     requests = np.arange(n)
     log.requests.arrival_s[:] = 0.0
     for step in range(steps):
-        log.steps.append((0.0, step, step + 1.0, *[0.0] * 16))
+        log.steps.append((0.0, step, step + 1.0, *[0.0] * (len(STEP_COLUMNS) - 3)))
         log.emissions.append(requests, step, np.full(n, 3), 4, 4, 2)
     log.requests.status[:] = 2
     log.requests.finish_s[:] = steps

@@ -10,8 +10,9 @@ import pytest
 from sim.control.batch import DecodeBatch
 from sim.control.executor import Plan
 from sim.replay.acceptance import Replay
+from sim.replay.execution import Execution
 from sim.replay.profile import Profile
-from sim.replay.simulated import Execution, SimulatedExecutor
+from sim.replay.simulated import SimulatedExecutor
 from sim.replay.sources import acceptance_source
 from tests.sim.serving import requests
 
