@@ -7,12 +7,16 @@ rows of one head instead, (KV heads, group * q) against the keys and values as t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 NAME = "draftlab_grouped_sdpa"
+
+packed_attention: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float | None], torch.Tensor] | None = None
+"""Takes the place of the attention below while a packed pass runs (calibrate.live.packed)."""
 
 
 def grouped_attention(
@@ -28,6 +32,8 @@ def grouped_attention(
 
     Returns (B, q, heads, size). What it has no use for (no mask, one mask a head, a bias) transformers' own does.
     """
+    if packed_attention is not None:
+        return packed_attention(query, key, value, scaling), None
     batch, heads, length, size = query.shape
     group = heads // key.shape[1]
     if attention_mask is None or attention_mask.shape[1] != 1 or group == 1 or others.get("position_bias") is not None:
@@ -54,3 +60,9 @@ def use_grouped_attention(model: Any) -> None:
     for config in configs.values():
         if getattr(config, "_attn_implementation", None) == "sdpa":
             config._attn_implementation = NAME
+
+
+def is_grouped(model: Any) -> bool:
+    """Whether all attention of the model goes through this one."""
+    configs = [part.config for part in model.modules() if hasattr(part, "config")]
+    return all(getattr(config, "_attn_implementation", None) == NAME for config in configs)

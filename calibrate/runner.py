@@ -124,6 +124,27 @@ class ModelRunner:
             found = self._run(arguments, None if logits_at is None else logits_at.to(self.device)[:, None, None])
         return PassOutput(found.logits[:, :query], found.hidden[:, :query])
 
+    def run_packed(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        mask: torch.Tensor,
+        slab: KVSlab,
+        wanted: torch.Tensor | None,
+    ) -> PassOutput:
+        """A pass over one line of tokens [1, N] whose attention and cache are the caller's (calibrate.live.packed).
+
+        Logits of the columns `wanted` alone, int64[W]; of all without.
+        """
+        arguments = {
+            "input_ids": tokens,
+            "attention_mask": mask,
+            "position_ids": positions,
+            self._cache_argument: slab,
+            **self._optional,
+        }
+        return self._run(arguments, None if wanted is None else wanted[None, :, None])
+
     def _run(self, arguments: dict[str, Any], chosen: torch.Tensor | None) -> PassOutput:
         if self._head is None:
             output = self.model(**arguments)
@@ -210,7 +231,7 @@ def _check(model: Any, name: str, max_model_len: int) -> None:
 
 
 def _columns(values: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:
-    """One column of (B, q, N), int64[B, 1, 1]; all without `chosen`."""
+    """Some columns of (B, q, N), int64[B, n, 1]; all without `chosen`."""
     if chosen is None:
         return values
-    return values.gather(1, chosen.expand(-1, 1, values.shape[-1]))
+    return values.gather(1, chosen.expand(-1, -1, values.shape[-1]))

@@ -34,10 +34,14 @@ class Session(Protocol):
         """Start a round with new text int64[B, q], padded on the right; counts int64[B] of it, >= 1, are real."""
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Go on after draft tokens int64[B], in the rows of `begin`."""
+        """Go on after draft tokens int64[B], in the rows of `begin` or of the last `keep`."""
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with these of the current rows alone, int64[n] ascending, on the CPU."""
 
     def commit(self, accepted: torch.Tensor) -> None:
-        """End a round: int64[B] leading draft tokens have become text. Lengths grow by those in the cache already."""
+        """End a round: int64[B] leading draft tokens have become text, in the rows of `begin`, those left out later
+        included. Lengths grow by those in the cache already."""
 
     def fork(self, source: int, to: torch.Tensor, lengths: torch.Tensor) -> None:
         """Let slots int64[n] hold the first int64[n] tokens of the text of another."""

@@ -21,16 +21,19 @@ class EagleSession(RunnerSession):
         last = counts - 1
         output = self.runner.forward(tokens, slots, self.lengths[slots], hidden=hidden, logits_at=last)
         self.hidden = output.hidden[torch.arange(len(slots)), last][:, None]
-        self.lengths[slots] += counts
-        self.slots, self.drafted = slots, 0
+        self._start(slots, counts)
         return output.logits[:, 0, : self.vocab_size]
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         context = self.lengths[self.slots] + self.drafted
         output = self.runner.forward(tokens[:, None], self.slots, context, hidden=self.hidden)
         self.hidden = output.hidden
-        self.drafted += 1
+        self._stepped()
         return output.logits[:, 0, : self.vocab_size]
+
+    def keep(self, rows: torch.Tensor) -> None:
+        super().keep(rows)
+        self.hidden = self.hidden[rows.to(self.hidden.device)]
 
     def commit(self, accepted: torch.Tensor) -> None:
         """Nothing stays: the cache holds own hidden states, and the target's are known now."""

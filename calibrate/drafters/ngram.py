@@ -67,6 +67,9 @@ class NgramSession:
                 logits[row, proposal[self.drafted]] = 0.0
         return logits.to(self.device)
 
+    def keep(self, rows: torch.Tensor) -> None:
+        self.proposals = [self.proposals[row] for row in rows.tolist()]
+
     def commit(self, accepted: torch.Tensor) -> None:
         """Nothing: the text comes with the next `begin`."""
 

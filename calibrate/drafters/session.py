@@ -15,7 +15,7 @@ class RunnerSession:
         self.runner = runner
         self.vocab_size = vocab_size
         self.lengths = torch.zeros(runner.max_num_seqs, dtype=torch.long)
-        self.slots = self.lengths[:0]
+        self.slots = self._round = self._rows = self._fed = self.lengths[:0]
         self.drafted = 0
 
     def fill(self, slot: int, tokens: torch.Tensor, hidden: torch.Tensor | None = None) -> None:
@@ -28,18 +28,30 @@ class RunnerSession:
         self, slots: torch.Tensor, tokens: torch.Tensor, counts: torch.Tensor, hidden: torch.Tensor | None = None
     ) -> torch.Tensor:
         output = self.runner.forward(tokens, slots, self.lengths[slots], logits_at=counts - 1)
+        self._start(slots, counts)
+        return output.logits[:, 0, : self.vocab_size]
+
+    def _start(self, slots: torch.Tensor, counts: torch.Tensor) -> None:
+        """A round begins: the new text is in the cache, no draft token is."""
         self.lengths[slots] += counts
         self.slots, self.drafted = slots, 0
-        return output.logits[:, 0, : self.vocab_size]
+        self._round, self._rows, self._fed = slots, torch.arange(len(slots)), torch.zeros_like(slots)
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         output = self.runner.forward(tokens[:, None], self.slots, self.lengths[self.slots] + self.drafted)
-        self.drafted += 1
+        self._stepped()
         return output.logits[:, 0, : self.vocab_size]
+
+    def _stepped(self) -> None:
+        self.drafted += 1
+        self._fed[self._rows] = self.drafted
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self.slots, self._rows = self.slots[rows], self._rows[rows]
 
     def commit(self, accepted: torch.Tensor) -> None:
         # what was fed beyond the accepted tokens is overwritten; the last draft token was never fed
-        self.lengths[self.slots] += accepted.cpu().clamp(max=self.drafted)
+        self.lengths[self._round] += torch.minimum(accepted.cpu(), self._fed)
 
     def fork(self, source: int, to: torch.Tensor, lengths: torch.Tensor) -> None:
         self.runner.copy(source, to, length=int(lengths.max()))
