@@ -74,6 +74,21 @@ class SimConfig(TraceOptions):
     verify_execution: Literal["ragged", "padded"] = "ragged"
     """ragged: each sequence verifies its own draft; padded: all pay for the longest."""
 
+    draft_kind: Literal["autoregressive", "parallel", "early-exit", "eagle", "ngram"] | None = None
+    """How k draft tokens are made: a pass for each (autoregressive, early-exit, eagle), one pass for all (parallel), or
+    a look-up in the text (ngram). Default: the profile's; another takes the costs of the profile's draft."""
+
+    cudagraph_capture_sizes: tuple[str, ...] = ()
+    """Sizes in tokens, e.g. `1 2 4 8 16`: a pass up to the largest is padded to the next one and pays for it. Default:
+    the profile's, none in those that ship."""
+
+    switch_cost_ms: float = 0.0
+    """Charged whenever the batch verifies another width, its largest k, than in the step before."""
+
+    overlap: bool = False
+    """Draft the next tokens while the target verifies, on devices of its own (PEARL); a step takes the longer of the
+    two, and tokens behind a rejection were drafted in vain."""
+
     temperature: float = 0.0
     """Sampling temperature of every request; policies may look at it."""
 

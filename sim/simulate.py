@@ -12,7 +12,8 @@ from sim.control.speculation import Speculation
 from sim.latency import parse_goodput
 from sim.metrics import summarize
 from sim.policies import default_cap, default_rule
-from sim.replay.execution import Execution
+from sim.replay.drafting import with_draft_kind
+from sim.replay.execution import Execution, capture_sizes
 from sim.replay.profile import Profile
 from sim.replay.sources import acceptance_source
 from sim.replay.windows import Windows
@@ -57,6 +58,9 @@ def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress
         raise InputError(f"--warmup-s is {config.warmup_s}, expected 0 or more")
     rule = config.acceptance_rule or default_rule(config.policy)
     config = replace(config, cap=config.cap or default_cap(config.policy), acceptance_rule=rule)
+    inputs = replace(inputs, profile=with_draft_kind(inputs.profile, config.draft_kind))
+    sizes = tuple(map(str, capture_sizes(config.cudagraph_capture_sizes)))
+    config = replace(config, cudagraph_capture_sizes=sizes)
     server = _server(config, inputs.profile)
     client = ClientConfig(config.max_concurrency, config.think_time_s)
     run = serve(
@@ -101,7 +105,13 @@ def _server(config: SimConfig, profile: Profile) -> ServerConfig:
             max_model_len=config.max_model_len,
             temperature=config.temperature,
         ),
-        execution=Execution(config.draft_execution, config.verify_execution),
+        execution=Execution(
+            draft=config.draft_execution,
+            verify=config.verify_execution,
+            capture_sizes=capture_sizes(config.cudagraph_capture_sizes),
+            switch_cost_ms=config.switch_cost_ms,
+            overlap=config.overlap,
+        ),
         enable_prefix_caching=config.enable_prefix_caching,
         num_replicas=config.num_replicas,
         router=config.router,
@@ -111,7 +121,7 @@ def _server(config: SimConfig, profile: Profile) -> ServerConfig:
 def _recorded(config: SimConfig, inputs: Inputs) -> Mapping[str, object]:
     offered = float(f"{inputs.workload.offered_rate_rps:.4g}")
     rate = config.request_rate or ("trace" if inputs.workload.has_times else offered)
-    return settings(config) | {"request_rate": rate}
+    return settings(config) | {"request_rate": rate, "draft_kind": inputs.profile.draft_kind}
 
 
 def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
@@ -122,12 +132,15 @@ def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
         kind = text.partition(" ")[0].rstrip(":")
         words = text.removeprefix(kind).lstrip(": ") if kind in sorted_ else text
         sorted_[kind if kind in sorted_ else "modelled"].append(f"{what.replace('_', ' ')}: {words}")
+    sorted_["modelled"] += _as_told(config)
     sorted_["measured" if windows.kind == "measured" else "synthetic"].append(f"acceptance: {windows.name}")
     origin = workload.origin.partition(" ")[0]
     place = {"replayed": "measured", "sampled": "sampled"}.get(origin, "synthetic")
     sorted_[place].append(f"requests: {workload.origin}")
     notes = [*_what_decides(run.engines[0].speculation), *workload.notes, *windows.notes]
     notes += [f"{count:,} rows dropped: {reason}" for reason, count in workload.dropped.items()]
+    if note := _look_up_note(profile, windows):
+        notes.append(note)
     if run.outside:
         share = 100 * run.outside / run.passes
         notes.append(f"{run.outside:,} of {run.passes:,} forward passes ({share:.1f} %) lie beyond the measured range")
@@ -159,3 +172,27 @@ def _what_decides(speculation: Speculation) -> list[str]:
             "is not the target's; behind such a token the replay takes the recorded text's verdicts: approximate"
         )
     return [*notes, *filter(None, dict.fromkeys([rule.note if rule else "", speculation.policy.note]))]
+
+
+def _as_told(config: SimConfig) -> list[str]:
+    """Options of the engine that nothing was measured for."""
+    told = []
+    if sizes := config.cudagraph_capture_sizes:
+        told.append(f"graphs: new tokens of a pass rounded up to one of {len(sizes)} sizes to {sizes[-1]}, as told")
+    if config.switch_cost_ms:
+        told.append(f"switch: {config.switch_cost_ms:g} ms for each change of the verification's width, as told")
+    if config.overlap:
+        told.append("overlap: draft and target on devices of their own, neither slows the other (PEARL)")
+    return told
+
+
+def _look_up_note(profile: Profile, windows: Windows) -> str | None:
+    """A warning where drafts and acceptance are of different kinds."""
+    if windows.looked_up == (profile.draft_kind == "ngram"):
+        return None
+    if windows.looked_up:
+        return (
+            f"acceptance {windows.name} was recorded with a look-up; a draft of kind {profile.draft_kind} proposes "
+            "tokens where that found none, and all of these are rejected"
+        )
+    return f"acceptance {windows.name} was not recorded with a look-up: every draft is as long as the policy asks for"

@@ -97,6 +97,13 @@ LOSSY_ROWS = (
 )
 """Below "Speculation", in lossy runs only."""
 
+TIME_ROWS = (
+    Row("changes of width", "switch_time_share", percent),
+    Row("draft beside verify", "hidden_draft_time_share", percent),
+    Row("drafted in vain", "wasted_draft_time_share", percent),
+)
+"""Below "Time", each where it is not 0; parts of it or, beside verification, no part of it."""
+
 NARROW = (("Throughput", "Server"), ("Speculation", "Time"))
 WIDE = (("Throughput", "Time"), ("Speculation",), ("Server",))
 """Which sections stand below each other in the columns of `overview`."""
@@ -151,9 +158,27 @@ def idle_note(metrics: Mapping[str, Any]) -> str | None:
 
 
 def _rows(title: str, *runs: Mapping[str, Any]) -> tuple[Row, ...]:
-    """Rows of a section; more of them if a run is lossy."""
+    """Rows of a section, with those that only some runs have."""
     lossy = title == "Speculation" and not all(metrics.get("lossless", True) for metrics in runs)
-    return SECTIONS[title] + (LOSSY_ROWS if lossy else ())
+    times = tuple(row for row in TIME_ROWS if title == "Time" and any(metrics.get(row.key) for metrics in runs))
+    return SECTIONS[title] + (LOSSY_ROWS if lossy else ()) + times
+
+
+def _execution(config: Mapping[str, Any]) -> str:
+    """How the engine runs its passes."""
+    if "draft_execution" not in config:
+        return ""
+    parts = [
+        f"{config['draft_kind']} draft, {config['draft_execution']}",
+        f"verification {config['verify_execution']}",
+    ]
+    if sizes := config["cudagraph_capture_sizes"]:
+        parts.append(f"{len(sizes)} graph sizes to {sizes[-1]}")
+    if cost_ms := config["switch_cost_ms"]:
+        parts.append(f"{cost_ms:g} ms per change of width")
+    if config["overlap"]:
+        parts.append("drafting overlaps verification")
+    return "; ".join(parts)
 
 
 def _rule(run: Results) -> str:
@@ -180,6 +205,7 @@ def _header(runs: Sequence[Results]) -> Table:
         "profile": profile,
         "policy": " | ".join(_policy(run) for run in runs),
         "rule": " | ".join(map(_rule, runs)) if any("LOSSY" in _rule(run) for run in runs) else "",
+        "execution": _execution(config),
         "acceptance": first.acceptance,
         "SLO": ", ".join(f"{name.upper()} <= {limit_ms:g} ms" for name, limit_ms in runs[0].slo.items()),
     }

@@ -187,7 +187,8 @@ def with_draft_kind(profile: Profile, kind: str | None) -> Profile:
             f"--draft-kind {kind}: profile {profile.name} drafts by look-up and holds no costs of a draft model"
         )
     if kind == "ngram":
-        told = {**profile.provenance, "look-up": LOOK_UP_PROVENANCE}
+        told = {what: text for what, text in profile.provenance.items() if what != "draft"}
+        told["look-up"] = LOOK_UP_PROVENANCE
         model = Model("ngram", "ngram", 0, 0, 0, "none", 1)
         return replace(profile, draft_kind=kind, draft=LOOK_UP, draft_model=model, provenance=told)
     told = {
