@@ -138,6 +138,7 @@ def make_engine(
         max_draft_tokens=executor.max_draft_tokens,
         cap=cap,
         accepted_runs=executor.accepted_runs,
+        acceptance_chances=executor.acceptance_chances,
         step_seconds=executor.step_seconds,
         step_seconds_many=executor.step_seconds_many,
         verify_seconds_many=executor.verify_seconds_many,

@@ -28,7 +28,7 @@ from calibrate.runner import ModelRunner
 from calibrate.signals import Sampling
 from calibrate.writing import choose
 from sim.control.batch import DecodeBatch, Floats, Ints
-from sim.control.executor import Accept, Outcome, Plan, StepTime, Stop, Trim, standing
+from sim.control.executor import Accept, Outcome, Plan, StepTime, Stop, Trim, Values, standing
 from sim.replay.simulated import SimulatedExecutor
 from traces.errors import InputError
 
@@ -187,6 +187,9 @@ class LiveExecutor:
 
     def accepted_runs(self, batch: DecodeBatch) -> Ints:
         raise InputError("policy oracle: only a replay knows what will be accepted; it cannot run live")
+
+    def acceptance_chances(self, batch: DecodeBatch) -> Values:
+        raise InputError("policy specdec++: only a replay knows what will be accepted; it cannot run live")
 
     def step_seconds(self, batch: DecodeBatch, lengths: Ints) -> float:
         return self._cost_model().step_seconds(batch, lengths)

@@ -154,6 +154,9 @@ class Executor(Protocol):
     def accepted_runs(self, batch: DecodeBatch) -> Ints:
         """How many tokens of the longest draft would be accepted now: int64[B]. Only a replay knows (for `oracle`)."""
 
+    def acceptance_chances(self, batch: DecodeBatch) -> Values:
+        """Of each token of the longest draft, given those before it, now: float[B, K]. Only a replay knows."""
+
     def step_seconds(self, batch: DecodeBatch, lengths: Ints) -> float:
         """Predicted seconds of a step of these sequences with these draft lengths, without prefill."""
 

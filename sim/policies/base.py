@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.control.batch import DecodeBatch, Floats, Ints
-from sim.control.executor import Outcome, Signals
+from sim.control.executor import Outcome, Signals, Values
 from sim.policies.caps import Cap
 from traces.registry import Registry
 
@@ -35,6 +35,8 @@ class PolicyContext:
     step_seconds_many (batch, int64[N, B]) -> the same for N alternatives of one step, float64[N]
     verify_seconds_many  the same without drafting: seconds to verify so much of each draft, float64[N]
     seed              for policies that draw; fixed by the run's seed and the engine
+    acceptance_chances  batch -> chance of each token of the longest draft to be accepted, given those before it,
+                      float[B, K]; only a replay knows
     """
 
     num_slots: int
@@ -45,6 +47,7 @@ class PolicyContext:
     step_seconds_many: Callable[[DecodeBatch, Ints], Floats]
     verify_seconds_many: Callable[[DecodeBatch, Ints], Floats]
     seed: int
+    acceptance_chances: Callable[[DecodeBatch], Values]
 
 
 class LengthPolicy:

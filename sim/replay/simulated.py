@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.control.batch import DecodeBatch, Floats, Ints
-from sim.control.executor import Accept, Outcome, Plan, StepTime, Stop, Trim, standing
+from sim.control.executor import Accept, Outcome, Plan, StepTime, Stop, Trim, Values, standing
 from sim.replay.acceptance import Replay, ReplaySignals
 from sim.replay.ahead import Ahead
 from sim.replay.drafting import drafting
@@ -86,6 +86,10 @@ class SimulatedExecutor:
         row = self.replay.row(batch.request, batch.emitted)
         runs = self.replay.runs(batch, row, self.max_draft_tokens)
         return runs if self._found is None else np.minimum(runs, self._found[row])
+
+    def acceptance_chances(self, batch: DecodeBatch) -> Values:
+        row = self.replay.row(batch.request, batch.emitted)
+        return self.replay.windows.accept[row, : self.max_draft_tokens]
 
     def step_seconds(self, batch: DecodeBatch, lengths: Ints) -> float:
         return float(self.step_seconds_many(batch, lengths[None])[0])

@@ -32,6 +32,7 @@ def context(
         max_draft_tokens=max_draft_tokens,
         cap=make_cap(cap),
         accepted_runs=lambda batch: np.zeros(len(batch), np.int64),
+        acceptance_chances=lambda batch: np.zeros((len(batch), max_draft_tokens)),
         step_seconds=lambda batch, lengths: float(step_seconds_many(batch, lengths[None])[0]),
         step_seconds_many=step_seconds_many,
         verify_seconds_many=verify_seconds_many or step_seconds_many,

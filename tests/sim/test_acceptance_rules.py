@@ -199,6 +199,14 @@ def test_a_bank_without_the_signal_is_refused(monkeypatch, capsys, tmp_path):
     assert len(error.strip().splitlines()) == 1
 
 
+def test_a_stop_rule_without_its_signal_is_refused(monkeypatch, capsys, tmp_path):
+    greedy(0.1).save(tmp_path)
+    assert sim(monkeypatch, "--acceptance", tmp_path, "--policy", "svip") == 2
+    error = capsys.readouterr().err
+    assert "has no signal draft_entropy" in error
+    assert len(error.strip().splitlines()) == 1
+
+
 def test_a_lossy_run_says_so_in_its_results(monkeypatch, tmp_path):
     arguments = ["--acceptance", "regimes", "--acceptance-rule", "adasd", "--output-dir", tmp_path]
     assert sim(monkeypatch, *arguments, "--baseline", "fixed:k=4") == 0
