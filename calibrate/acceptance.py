@@ -94,7 +94,7 @@ def correlations(windows: Windows) -> dict[str, float | None]:
     first = windows.accept[:, 0].astype(np.float64)
     found = {name: pearson(table[:, 0].astype(np.float64), first) for name, table in windows.on.items()}
     if "kld" in windows.on:
-        rows, mean, ratio = _history(windows)
+        rows, mean, ratio = history(windows)
         found |= dict(zip(HISTORY_SIGNALS, (pearson(mean, first[rows]), pearson(ratio, first[rows])), strict=True))
     return found
 
@@ -117,7 +117,7 @@ def binned(windows: Windows, signal: str) -> tuple[Floats, Floats]:
     return mean_x, mean_y
 
 
-def _history(windows: Windows) -> tuple[NDArray[np.int64], Floats, Floats]:
+def history(windows: Windows) -> tuple[NDArray[np.int64], Floats, Floats]:
     """Rows with a full history before them, with its mean KLD and WVIR."""
     constants = paper()
     length, short = constants.warm_up, int(constants.short_window[-1])

@@ -70,9 +70,9 @@ def _draw_load(axes: Axes, steps: Columns, edges: Floats) -> None:
 def _draw_speculation(axes: Axes, steps: Columns, edges: Floats) -> None:
     middle = (edges[1:] + edges[:-1]) / 2
     decoding = steps["num_decode"] > 0
-    longest = _binned_ratio(steps, edges, steps["max_draft"] * decoding, decoding)
-    mean = _binned_ratio(steps, edges, steps["drafted"], steps["num_decode"])
-    accepted = _binned_ratio(steps, edges, steps["accepted"], steps["num_decode"])
+    longest = binned_ratio(steps, edges, steps["max_draft"] * decoding, decoding)
+    mean = binned_ratio(steps, edges, steps["drafted"], steps["num_decode"])
+    accepted = binned_ratio(steps, edges, steps["accepted"], steps["num_decode"])
     axes.fill_between(middle, mean, longest, color=ORANGE, alpha=0.15, linewidth=0)
     for values, colour, label in (
         (longest, ORANGE, "longest k of the batch"),
@@ -151,7 +151,7 @@ def _mean_over_time(steps: Columns, name: str, edges: Floats) -> Floats:
     return mean
 
 
-def _binned_ratio(steps: Columns, edges: Floats, part: Floats, whole: Floats | NDArray[np.bool_]) -> Floats:
+def binned_ratio(steps: Columns, edges: Floats, part: Floats, whole: Floats | NDArray[np.bool_]) -> Floats:
     """[bins] sum of part over sum of whole, of the steps that end in the bin; NaN, and so a gap, where none does."""
     above = np.histogram(steps["end_s"], edges, weights=part)[0]
     below = np.histogram(steps["end_s"], edges, weights=whole.astype(np.float64))[0]
