@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -132,11 +132,11 @@ def make_engine(
     prefix_tokens: int = 0,
 ) -> Engine:
     """One replica over any executor. Raises InputError for a policy or cap that does not exist or has wrong options."""
-    cap, rule = make_cap(server.cap), make_rule(server.acceptance_rule)
+    rule = make_rule(server.acceptance_rule)
     context = PolicyContext(
         num_slots=server.scheduler.max_num_seqs,
         max_draft_tokens=executor.max_draft_tokens,
-        cap=cap,
+        cap=None,
         accepted_runs=executor.accepted_runs,
         acceptance_chances=executor.acceptance_chances,
         step_seconds=executor.step_seconds,
@@ -144,7 +144,8 @@ def make_engine(
         verify_seconds_many=executor.verify_seconds_many,
         seed=int(np.random.SeedSequence([seed, _STREAM_POLICY, index]).generate_state(1)[0]),
     )
-    speculation = Speculation(make_policy(server.policy, context), cap, executor.max_draft_tokens, rule)
+    context = replace(context, cap=make_cap(server.cap, context))
+    speculation = Speculation(make_policy(server.policy, context), context.cap, executor.max_draft_tokens, rule)
     kv = KVCache(server.num_gpu_blocks, server.block_size, prefix_tokens)
     scheduler = Scheduler(server.scheduler, kv, workload, log, speculation)
     return Engine(scheduler, speculation, executor, log, index)

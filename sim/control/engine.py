@@ -43,7 +43,7 @@ class Engine:
         if plan.num_seqs == 0:
             raise RuntimeError(f"no progress at {now_s} s: {running} running, {waiting} waiting, nothing schedulable")
         if plan.admitted:
-            self.speculation.policy.begin(np.array(plan.admitted))
+            self.speculation.begin(np.array(plan.admitted))
         outcome = self.executor.run(plan, self.speculation.stop, self.speculation.trim, self.speculation.accept)
         duration = outcome.time.total_s
         if not (math.isfinite(duration) and duration > 0):

@@ -8,7 +8,7 @@ from sim.control.batch import DecodeBatch, Ints
 from sim.control.executor import Outcome
 from sim.policies.acceptance_rules import AcceptanceRule
 from sim.policies.base import LengthPolicy
-from sim.policies.caps import Cap, capped
+from sim.policies.caps import Cap, LearningCap, capped
 from traces.errors import InputError
 
 
@@ -30,17 +30,25 @@ class Speculation:
         self.trim = policy.trim if "trim" in policy.hooks() else None
         self.accept = self.rule.passes if self.rule else None
 
+    def begin(self, slots: Ints) -> None:
+        """Sequences took these slots."""
+        self.policy.begin(slots)
+        if isinstance(self.cap, LearningCap):
+            self.cap.begin(slots)
+
     def lengths(self, batch: DecodeBatch) -> Ints:
         """Draft lengths, int64[B]: never negative, never past the end of the request (the step itself emits one)."""
         lengths = self.policy.lengths(batch)
         if len(lengths) != len(batch) or lengths.dtype.kind not in "iu" or lengths.min() < 0:
             raise InputError(f"policy {self.policy.name}: lengths must be {len(batch)} integers >= 0, got {lengths}")
         if not self.policy.applies_cap:
-            lengths = capped(lengths, self.cap)
+            lengths = capped(batch, lengths, self.cap)
         return np.minimum(np.minimum(lengths, self.max_draft_tokens), batch.remaining - 1)
 
     def observe(self, batch: DecodeBatch, outcome: Outcome) -> None:
-        """After verification: policy and rule learn from it."""
+        """After verification: the cap learns from it, then policy and rule; the policy may ask the cap."""
+        if isinstance(self.cap, LearningCap):
+            self.cap.observe(batch, outcome)
         self.policy.observe(batch, outcome)
         if self.rule:
             self.rule.observe(batch, outcome)

@@ -43,10 +43,11 @@ def make_policy(spec: str, context: PolicyContext) -> LengthPolicy:
     return call_with_options(factory, f"policy {name}", options, context)
 
 
-def make_cap(spec: str) -> Cap:
-    """A cap from `NAME` or `NAME:value`. Raises InputError for a bad spec."""
+def make_cap(spec: str, context: PolicyContext) -> Cap:
+    """A cap from `NAME` or `NAME:value`; the cap in `context` is not looked at. Raises InputError for a bad spec."""
     name, _, options = spec.partition(":")
-    return call_with_options(caps[name], f"cap {name}", options)
+    leading = (context,) if inspect.isclass(caps[name]) else ()
+    return call_with_options(caps[name], f"cap {name}", options, *leading)
 
 
 def make_rule(spec: str) -> AcceptanceRule:

@@ -197,8 +197,8 @@ class DSDE(LengthPolicy):
         k_min = self.k_min[slots]
         length = np.ceil(scaled_length(self._wvir(slots, values[rows]), mean, k_min, self.k_max[slots]))
         self.scheduled[slots] = np.maximum(k_min, length)
-        if counted.any() and self.cap is not None:
-            limit = self.cap(self.scheduled[batch.slot[counted]])
+        if self.cap is not None and self.scheduled[batch.slot[counted]].any():
+            limit = self.cap(batch.keep(counted), self.scheduled[batch.slot[counted]])
             self.scheduled[slots] = np.minimum(self.scheduled[slots], limit)
 
     def _calibrate_code(self, slots: Ints) -> None:

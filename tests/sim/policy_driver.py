@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,10 +27,10 @@ def context(
     seed: int = 0,
     verify_seconds_many: StepSeconds | None = None,
 ) -> PolicyContext:
-    return PolicyContext(
+    made = PolicyContext(
         num_slots=num_slots,
         max_draft_tokens=max_draft_tokens,
-        cap=make_cap(cap),
+        cap=None,
         accepted_runs=lambda batch: np.zeros(len(batch), np.int64),
         acceptance_chances=lambda batch: np.zeros((len(batch), max_draft_tokens)),
         step_seconds=lambda batch, lengths: float(step_seconds_many(batch, lengths[None])[0]),
@@ -38,6 +38,7 @@ def context(
         verify_seconds_many=verify_seconds_many or step_seconds_many,
         seed=seed,
     )
+    return replace(made, cap=make_cap(cap, made))
 
 
 def policy(
