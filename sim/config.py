@@ -18,8 +18,8 @@ class SimConfig(TraceOptions):
     """Length policy: NAME, NAME:key=value,... or your own as module:Class; `list` shows them."""
 
     cap: str | None = None
-    """Straggler cap over the batch: none, mean, median, min, quantile:Q, fixed:C. Default: the policy's own (dsde:
-    mean, others: none)."""
+    """Straggler cap over the batch: none, mean, median, min, quantile:Q, fixed:C, goodput. Default: the policy's own
+    (dsde: mean, others: none)."""
 
     acceptance_rule: str | None = None
     """Which draft tokens stand: lossless, or lossy: typical[:threshold=T,alpha=A], fuzzy[:jsd=T|kld=T], adasd; `list`
