@@ -36,6 +36,10 @@ class LiveConfig(TraceOptions):
     cap: str | None = None
     """Straggler cap over the batch. Default: the policy's own (dsde: mean, others: none)."""
 
+    acceptance_rule: str | None = None
+    """Which draft tokens stand: lossless, or lossy: typical, fuzzy, adasd with their options; python -m sim
+    --acceptance-rule list shows them. Default: the policy's own."""
+
     clock: Literal["wall", "model"] = "wall"
     """wall: steps take the time they take, and arrivals are waited for. model: steps take what the cost model of
     --profile says, so that a run decides as its simulation does, whatever the machine."""

@@ -10,11 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from calibrate.drafters.base import CHUNK, Session
+from calibrate.live.rows import alike
 from calibrate.live.signals import LiveSignals
 from calibrate.live.texts import Texts
 from calibrate.signals import Sampling
 from calibrate.writing import choose
 from sim.control.batch import Ints
+
+FAR = 16
+"""Tokens behind the text from which a sequence catches up in a pass of its own: others would be padded to it."""
 
 AskStop = Callable[[int], NDArray[np.bool_]]
 """Depth -> who stops after that draft token, in the order of the rows."""
@@ -67,10 +71,34 @@ class Drafting:
         found: Ints = self.session.lengths.numpy()[slots]
         return found
 
-    def prefill(self, slot: int, request: int, first: int, count: int) -> None:
-        """A chunk of known text into a slot."""
+    def prefill(self, slots: Ints, requests: Ints, counts: Ints) -> None:
+        """Text after what the slots hold, counts[b] tokens of it; similar ones in one pass."""
+        order, together = alike(counts)
+        start = 0
+        for size in together:
+            rows = order[start : start + size]
+            start += size
+            if size == 1 or self.may_run_dry or int(counts[rows].max()) > CHUNK:
+                for row in rows.tolist():
+                    self._fill(int(slots[row]), int(requests[row]), int(counts[row]))
+            else:
+                rows = rows[np.argsort(slots[rows])]
+                self._feed(slots[rows], requests[rows], counts[rows])
+
+    def _fill(self, slot: int, request: int, count: int) -> None:
+        first = int(self.session.lengths[slot])
         hidden = None if self.before is None else self.before[slot, first : first + count]
         self.session.fill(slot, torch.from_numpy(self.texts.chunk(request, first, count)), hidden)
+
+    def _feed(self, slots: Ints, requests: Ints, counts: Ints) -> torch.Tensor:
+        """The next counts[b] tokens of each text, in one pass: the logits after them."""
+        done, width = self.lengths(slots), int(counts.max())
+        new = torch.from_numpy(self.texts.rows(requests, done, width))
+        hidden = None
+        if self.before is not None:
+            places = np.minimum(done[:, None] + np.arange(width), self.before.shape[1] - 1)
+            hidden = self.before[torch.from_numpy(slots)[:, None], torch.from_numpy(places)]
+        return self.session.begin(torch.from_numpy(slots), new, torch.from_numpy(counts), hidden)
 
     def round(
         self,
@@ -124,19 +152,11 @@ class Drafting:
 
     def _begin(self, slots: Ints, requests: Ints) -> torch.Tensor:
         """Feed the text that the draft does not know yet: a token or two, more where it sat out some steps."""
-        known = self.texts.length[requests]
-        for row in np.flatnonzero(known - self.lengths(slots) > CHUNK).tolist():
-            first = int(self.lengths(slots)[row])
-            self.prefill(int(slots[row]), int(requests[row]), first, int(known[row]) - first - 1)
-        done = self.lengths(slots)
-        behind = known - done
-        width = int(behind.max())
-        new = torch.from_numpy(self.texts.rows(requests, done, width))
-        hidden = None
-        if self.before is not None:
-            places = np.minimum(done[:, None] + np.arange(width), self.before.shape[1] - 1)
-            hidden = self.before[torch.from_numpy(slots)[:, None], torch.from_numpy(places)]
-        return self.session.begin(torch.from_numpy(slots), new, torch.from_numpy(behind), hidden)
+        behind = self.texts.length[requests] - self.lengths(slots)
+        far = behind > FAR
+        if far.any():
+            self.prefill(slots[far], requests[far], behind[far] - 1)
+        return self._feed(slots, requests, np.where(far, 1, behind))
 
     @staticmethod
     def _spread(values: torch.Tensor, active: Ints, num_rows: int) -> torch.Tensor:

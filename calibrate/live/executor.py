@@ -32,6 +32,8 @@ from sim.control.executor import Accept, Outcome, Plan, StepTime, Stop, Trim, Va
 from sim.replay.simulated import SimulatedExecutor
 from traces.errors import InputError
 
+ONLY_REPLAY = "this policy asks what will be accepted, which only a replay knows: it cannot run live"
+
 Since = Callable[[], float]
 """Seconds since the step was begun, scheduling included."""
 
@@ -186,10 +188,10 @@ class LiveExecutor:
                 self._drafting.session.reset(slot)
 
     def accepted_runs(self, batch: DecodeBatch) -> Ints:
-        raise InputError("policy oracle: only a replay knows what will be accepted; it cannot run live")
+        raise InputError(ONLY_REPLAY)
 
     def acceptance_chances(self, batch: DecodeBatch) -> Values:
-        raise InputError("policy specdec++: only a replay knows what will be accepted; it cannot run live")
+        raise InputError(ONLY_REPLAY)
 
     def step_seconds(self, batch: DecodeBatch, lengths: Ints) -> float:
         return self._cost_model().step_seconds(batch, lengths)
@@ -236,10 +238,9 @@ class LiveExecutor:
 
     def _prefill_draft(self, plan: Plan) -> None:
         """After the target's pass: some drafts read its hidden states."""
-        if plan.speculates and self._drafting is not None:
-            chunks = (plan.prefill_slot, plan.prefill_request, plan.prefill_context, plan.prefill_tokens)
-            for slot, request, first, count in zip(*chunks, strict=True):
-                self._drafting.prefill(slot, request, first, count)
+        if plan.prefill_slot and plan.speculates and self._drafting is not None:
+            chunks = (plan.prefill_slot, plan.prefill_request, plan.prefill_tokens)
+            self._drafting.prefill(*(np.array(column, np.int64) for column in chunks))
 
     # the target's pass
 

@@ -18,7 +18,8 @@ from sim.cluster import ClientConfig
 from sim.control.scheduler import SchedulerConfig
 from sim.latency import parse_goodput
 from sim.metrics import summarize
-from sim.policies import default_cap
+from sim.policies import default_cap, default_rule
+from sim.replay.execution import Execution
 from sim.replay.profile import Profile
 from sim.results import Provenance, Results, versions
 from sim.serve import ServerConfig
@@ -54,7 +55,8 @@ def run_live(config: LiveConfig, inputs: LiveInputs | None = None, progress: Pro
     """
     inputs = inputs or load_inputs(config)
     slo = parse_goodput(config.goodput)
-    config = replace(config, cap=config.cap or default_cap(config.policy))
+    rule = config.acceptance_rule or default_rule(config.policy)
+    config = replace(config, cap=config.cap or default_cap(config.policy), acceptance_rule=rule)
     config = replace(config, max_model_len=_max_model_len(config, inputs))
     server = _server(config)
     workload = inputs.requests.workload
@@ -96,7 +98,7 @@ def run_live(config: LiveConfig, inputs: LiveInputs | None = None, progress: Pro
         kv_blocks=server.num_gpu_blocks,
         num_replicas=1,
     )
-    metrics |= {"failure": run.failure}
+    metrics |= {"lossless": run.engine.speculation.rule is None, "failure": run.failure}
     provenance = _provenance(config, inputs, run)
     return Results(metrics, settings(config), provenance, workload, run.log, slo, run.interrupted, "draftlab-live")
 
@@ -122,13 +124,14 @@ def _server(config: LiveConfig) -> ServerConfig:
         block_size=config.block_size,
         policy=config.policy,
         cap=config.cap or "none",
+        acceptance_rule=config.acceptance_rule or "lossless",
         scheduler=SchedulerConfig(
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens,
             max_model_len=config.max_model_len,
             temperature=config.temperature,
         ),
-        execution=replace(ServerConfig(1).execution, draft=config.draft_execution, verify=config.verify_execution),
+        execution=Execution(config.draft_execution, config.verify_execution),
     )
 
 
@@ -157,7 +160,12 @@ def _provenance(config: LiveConfig, inputs: LiveInputs, run: LiveRun) -> Provena
         kinds["modelled"].append(f"time: the cost model of {profile.name}; the models ran on {place}")
     origin = {"replayed": "measured", "sampled": "sampled"}.get(workload.origin.partition(" ")[0], "synthetic")
     kinds[origin].append(f"requests: {workload.origin}")
-    notes = list(workload.notes)
+    rule, policy = run.engine.speculation.rule, run.engine.speculation.policy
+    notes = [*workload.notes]
+    if rule:
+        lossy = f"LOSSY: acceptance rule {rule.name} ({rule.source}) lets tokens stand that the target rejects"
+        notes = [lossy, *filter(None, [rule.note]), *notes]
+    notes += [policy.note] if policy.note and not (rule and rule.note == policy.note) else []
     if config.skip_idle:
         notes.append("Stretches without work were skipped, not waited for.")
     if run.interrupted:
