@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import joblib
 
 from traces.errors import InputError
+
+ORPHANS_END_S = 30
+"""A worker of loky ends when it has had nothing to do for so long; that is how it notices a parent that was killed."""
 
 
 @contextmanager
@@ -31,7 +34,8 @@ def workers(backend: str, address: str | None = None, jobs: int | None = None) -
 
 @contextmanager
 def _loky(address: str | None, jobs: int | None) -> Iterator[None]:
-    with joblib.parallel_config(backend="loky", n_jobs=jobs or -1, initializer=_leave_interrupts_to_the_parent):
+    options = {"initializer": _leave_interrupts_to_the_parent, "idle_worker_timeout": ORPHANS_END_S}
+    with joblib.parallel_config(backend="loky", n_jobs=jobs or -1, **options):
         yield
 
 
@@ -39,16 +43,14 @@ def _loky(address: str | None, jobs: int | None) -> Iterator[None]:
 def _dask(address: str | None, jobs: int | None) -> Iterator[None]:
     from distributed import Client, LocalCluster
 
-    if address is None:
-        local = {"n_workers": jobs or joblib.cpu_count(), "threads_per_worker": 1, "dashboard_address": None}
-        with LocalCluster(**local) as cluster, Client(cluster), joblib.parallel_config(backend="dask", n_jobs=-1):
-            yield
-        return
-    try:
-        client = Client(address)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--address {address}: no dask scheduler answers ({' '.join(str(error).split())})") from None
-    with client, joblib.parallel_config(backend="dask", n_jobs=jobs or -1):
+    local = {"n_workers": jobs or joblib.cpu_count(), "threads_per_worker": 1, "dashboard_address": None}
+    with ExitStack() as opened:
+        try:
+            client = Client(opened.enter_context(LocalCluster(**local)) if address is None else address)
+        except (OSError, ValueError) as error:
+            raise InputError(_no_cluster("dask scheduler", address, error)) from None
+        opened.enter_context(client)
+        opened.enter_context(joblib.parallel_config(backend="dask", n_jobs=jobs or -1))
         yield
 
 
@@ -63,19 +65,21 @@ def _ray(address: str | None, jobs: int | None) -> Iterator[None]:
 
     joblib.register_parallel_backend("ray", Backend)
     local: dict[str, Any] = {"num_cpus": jobs or joblib.cpu_count(), "include_dashboard": False}
-    started = not ray.is_initialized()
-    try:
-        if started:
-            place = {"address": address} if address is not None else local
-            ray.init(**place, log_to_driver=False, logging_level="error")
-    except (OSError, ValueError) as error:
-        raise InputError(f"--address {address}: no ray cluster answers ({' '.join(str(error).split())})") from None
-    try:
-        with joblib.parallel_config(backend="ray", n_jobs=jobs or -1):
-            yield
-    finally:
-        if started:
-            ray.shutdown()
+    with ExitStack() as opened:
+        if not ray.is_initialized():
+            place = local if address is None else {"address": address}
+            try:
+                ray.init(**place, log_to_driver=False, logging_level="error")
+            except Exception as error:  # it raises OSError, ValueError, RuntimeError or Exception itself
+                raise InputError(_no_cluster("ray cluster", address, error)) from None
+            opened.callback(ray.shutdown)
+        opened.enter_context(joblib.parallel_config(backend="ray", n_jobs=jobs or -1))
+        yield
+
+
+def _no_cluster(what: str, address: str | None, error: Exception) -> str:
+    words = " ".join(str(error).split()).partition(". ")[0]
+    return f"no {what} answers at --address {address}: {words}" if address else f"no local {what} starts: {words}"
 
 
 def _leave_interrupts_to_the_parent() -> None:

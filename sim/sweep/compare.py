@@ -74,7 +74,7 @@ def paired(frame: DataFrame, baseline: str, metrics: Sequence[str] = METRICS) ->
         base = bases.get(tuple(value for name, value in zip(names, where, strict=True) if name in shared))
         if base is None:
             continue
-        both = group.set_index("seed").join(base, rsuffix="_base", how="inner")
+        both = group.set_index("seed").join(base.add_suffix("_base"), how="inner")
         for metric in metrics:
             pairs = both[[metric, f"{metric}_base"]].dropna().to_numpy(np.float64)
             rows.append(dict(zip(names, where, strict=True)) | {"metric": metric} | _difference(pairs))
