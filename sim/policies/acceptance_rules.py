@@ -123,7 +123,8 @@ class AdaSDRule(AcceptanceRule):
         self.threshold = Midpoint()
 
     def passes(self, batch: DecodeBatch, depth: int, signals: Signals) -> Mask:
-        return self.threshold.is_below(np.fmin(signals.jsd[:, :depth], LARGEST_DISTANCE))
+        least = -np.inf if self.threshold.value is None else self.threshold.value
+        return np.asarray(signals.jsd[:, :depth] <= least)
 
     def observe(self, batch: DecodeBatch, outcome: Outcome) -> None:
         depth = int(outcome.verified.max())
@@ -139,16 +140,8 @@ class Midpoint:
     def __init__(self) -> None:
         self.count = np.zeros(2)
         self.mean = np.zeros(2)
-
-    @property
-    def value(self) -> float | None:
+        self.value: float | None = None
         """None until both kinds were seen."""
-        return float(self.mean.mean()) if self.count.all() else None
-
-    def is_below(self, values: Values | Floats) -> Mask:
-        """Which values are at most the threshold; none while there is none."""
-        value = self.value
-        return np.asarray(values <= (-np.inf if value is None else value))
 
     def update(self, values: Values | Floats, one: Mask, other: Mask) -> None:
         """Add the values where a mask is true to the mean of its kind (Welford's update, a batch at a time)."""
@@ -157,3 +150,5 @@ class Midpoint:
                 self.count[kind] += count
                 total = float(values[mask].sum(dtype=np.float64))
                 self.mean[kind] += (total - count * self.mean[kind]) / self.count[kind]
+        if self.count.all():
+            self.value = float(self.mean.mean())

@@ -49,10 +49,9 @@ class AdaSD(LengthPolicy):
         return np.full(len(batch), self.max_length, np.int64)
 
     def stop(self, batch: DecodeBatch, depth: int, signals: Signals) -> Mask:
-        value = self.threshold.value
-        if value is None:
+        if self.threshold.value is None:
             return np.zeros(len(batch), np.bool_)
-        return np.asarray(np.fmin(signals.draft_entropy[:, depth - 1], LARGEST_ENTROPY) > value)
+        return ~(signals.draft_entropy[:, depth - 1] <= self.threshold.value)  # an undefined one stops
 
     def observe(self, batch: DecodeBatch, outcome: Outcome) -> None:
         depth = int(outcome.verified.max())

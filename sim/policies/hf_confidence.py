@@ -68,12 +68,12 @@ class HFConfidence(LengthPolicy):
         judged, accepted = verdicts(outcome, depth)
         q = np.clip(np.nan_to_num(outcome.signals.draft_prob[:, :depth][judged].astype(np.float64)), 0.0, 1.0)
         cell = CELLS - np.rint(q * CELLS).astype(np.int64)
-        np.add.at(self.pairs, (accepted[judged].astype(np.int64), cell), 1)
+        kind = accepted[judged]
+        for counts, cells in zip(self.pairs, (cell[~kind], cell[kind]), strict=True):
+            counts += np.bincount(cells, minlength=CELLS + 1)
         np.minimum.at(self.lowest, cell, q)
-        rejected_above, accepted_above = self.pairs.cumsum(axis=1)
-        rejected, taken = int(rejected_above[-1]), int(accepted_above[-1])
+        rejected, taken = self.pairs.sum(axis=1).tolist()
         if rejected + taken > LEAST_PAIRS and rejected and taken:
-            # FPR + 3 FNR, times both counts
-            cost = rejected_above * taken + MISS_COST * (taken - accepted_above) * rejected
-            candidates = np.flatnonzero(self.lowest < np.inf)
-            self.threshold = float(self.lowest[candidates[np.argmin(cost[candidates])]])
+            # FPR + 3 FNR, times both counts, less a constant: it moves at cells that hold a pair, so the first is one
+            cost = np.cumsum(taken * self.pairs[0] - MISS_COST * rejected * self.pairs[1])
+            self.threshold = float(self.lowest[np.argmin(cost)])

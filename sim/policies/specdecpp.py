@@ -6,7 +6,8 @@
 Hooks: lengths, stop; lossless. The original's head scores the token before the newest, so that the stop comes one token
 late [C]. Its trained head is not public for every pair: ours is the recorded chance of acceptance, calibrated by a and
 b and disturbed by normal noise on the logit; without noise an oracle [O]. Only a replay knows that chance. Behind a
-rejection it is that of the recorded text, as if it went on there. The noise belongs to the place in the text.
+rejection it is that of the recorded text, as if it went on there. The noise belongs to the place in the text. Greedy
+windows hold chances of 0 and 1, which count as 0.0001 and 0.9999, logit -+9.2: b well below 1 makes a head unsure.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class SimulatedExecutor:
         verified = np.minimum(trim(batch, proposed, signals), proposed) if trim and depth else proposed
         accepted, by_rule = np.minimum(runs, verified), None
         if accept and depth:
-            exact = self.replay.exact(batch, row, depth)
-            accepted, by_rule = standing(exact, accept(batch, depth, signals), verified)
+            most = int(verified.max())
+            accepted, by_rule = standing(self.replay.exact(batch, row, most), accept(batch, most, signals), verified)
         time, draft_tokens = self._step(plan, row, proposed, verified, accepted)
         return Outcome(
             proposed=proposed,
