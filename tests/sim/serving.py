@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from sim.replay.windows import Windows
 from sim.serve import Run, ServerConfig, serve
 from traces.workload import Workload
 
+source = cache(acceptance_source)
 FREE_HOST = HostCost(0.0, 0.0, "test")
 
 
@@ -55,7 +57,7 @@ def executor(
     execution: Execution | None = None,
 ) -> SimulatedExecutor:
     """An executor without a server, for three requests of 8 + 50 tokens; costs as in `run`."""
-    replay = Replay(windows or acceptance_source(acceptance), requests([8] * 3, 50), 0)
+    replay = Replay(windows or source(acceptance), requests([8] * 3, 50), 0)
     return SimulatedExecutor(profile_of(target, draft, draft_kind), replay, execution or Execution())
 
 
@@ -66,6 +68,7 @@ def run(
     cap: str = "none",
     acceptance_rule: str = "lossless",
     acceptance: str = "iid:0.8",
+    windows: Windows | None = None,
     target: ForwardCost | None = None,
     draft: ForwardCost | None = None,
     draft_kind: str = "autoregressive",
@@ -95,4 +98,5 @@ def run(
         num_replicas=replicas,
         router=router,
     )
-    return serve(workload, profile, acceptance_source(acceptance), server, client, seed=seed, until_s=until_s)
+    windows = windows or source(acceptance)
+    return serve(workload, profile, windows, server, client, seed=seed, until_s=until_s)

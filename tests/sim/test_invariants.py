@@ -9,19 +9,38 @@ from hypothesis import strategies as st
 
 from sim.cluster import ClientConfig
 from sim.control.log import FINISHED, REJECTED, UNBORN
-from sim.policies import caps, policies
+from sim.policies import acceptance_rules, caps, policies
 from sim.replay.cost import ForwardCost, HostCost
 from sim.replay.execution import Execution
+from sim.replay.profile import DRAFT_KINDS
+from sim.replay.windows import SIGNALS, Windows
 from sim.serve import Run
 from tests.sim.serving import requests, run
 from traces.workload import PrefixBlocks, Workload
 
 POLICIES = [*policies, "fixed:k=1", "fixed:k=9", "dsde:preset=code", "oracle:goodput"]
+CAPS = [*caps, "fixed:1", "quantile:0.5"]
+STOP = [name for name in policies if "stop" in policies[name].hooks()]
+AT_ONCE = ("parallel", "ngram")  # kinds whose drafts nothing can stop
+EXAMPLES = 20
+"""Of each policy."""
 COSTS = {
     "target": ForwardCost.affine(0.008, 2e-5, 1e-8, 1e-10, 1e-5),
     "draft": ForwardCost.affine(0.001, 2e-6, 1e-9, 1e-11, 1e-6),
     "host": HostCost(0.001, 3.5e-5, "test"),
 }
+
+
+def looked_up() -> Windows:
+    """Drafts that end, and some that never begin; most of what is found is right."""
+    rng = np.random.default_rng(5)
+    found = (np.arange(8) < rng.integers(0, 9, 200)[:, None]).astype(np.float32)
+    right = found * (rng.random(found.shape) < 0.8)
+    signals = dict.fromkeys(SIGNALS, 1 - found) | {"draft_prob": found}
+    return Windows("look-up", "synthetic", right.astype(np.float32), signals)
+
+
+LOOKED_UP = looked_up()
 
 
 @st.composite
@@ -39,12 +58,30 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @st.composite
-def settings_of_a_server(draw: st.DrawFn) -> dict[str, object]:
-    concurrency = draw(st.sampled_from([None, None, 1, 4]))
+def executions(draw: st.DrawFn, kind: str) -> Execution:
+    return Execution(
+        draft=draw(st.sampled_from(["padded", "compact"])),
+        verify=draw(st.sampled_from(["ragged", "padded"])),
+        capture_sizes=draw(st.sampled_from([(), (1, 2, 4, 8), (4, 64)])),
+        switch_cost_ms=draw(st.sampled_from([0.0, 3.0])),
+        overlap=kind == "autoregressive" and draw(st.booleans()),
+    )
+
+
+@st.composite
+def settings_of_a_server(draw: st.DrawFn, policy: str) -> dict[str, object]:
+    kinds = [kind for kind in DRAFT_KINDS if policy.partition(":")[0] not in STOP or kind not in AT_ONCE]
+    kind = draw(st.sampled_from(kinds))
+    acceptance = draw(st.sampled_from(["iid:0.7", "iid:0", "iid:1", "positions:.9,.2", "regimes"]))
+    # a lossy rule needs windows that differ
+    rules = [*acceptance_rules] if acceptance == "regimes" else ["lossless"]
     return {
-        "policy": draw(st.sampled_from(POLICIES)),
-        "cap": draw(st.sampled_from([*caps, "fixed:1", "quantile:0.5"])),
-        "acceptance": draw(st.sampled_from(["iid:0.7", "iid:0", "iid:1", "positions:.9,.2", "regimes"])),
+        "policy": policy,
+        "cap": draw(st.sampled_from(CAPS)),
+        "acceptance": acceptance,
+        "acceptance_rule": draw(st.sampled_from(rules)),
+        "draft_kind": kind,
+        "windows": draw(st.sampled_from([None, LOOKED_UP])) if kind == "ngram" else None,
         "blocks": draw(st.sampled_from([1, 4, 11, 40, 1000])),
         "max_num_seqs": draw(st.sampled_from([1, 3, 64])),
         "max_num_batched_tokens": draw(st.sampled_from([1, 7, 64, 8192])),
@@ -52,10 +89,8 @@ def settings_of_a_server(draw: st.DrawFn) -> dict[str, object]:
         "replicas": draw(st.sampled_from([1, 3])),
         "router": draw(st.sampled_from(["round-robin", "random", "least-requests", "least-kv"])),
         "prefix_caching": draw(st.booleans()),
-        "client": ClientConfig(max_concurrency=concurrency),
-        "execution": Execution(
-            draw(st.sampled_from(["padded", "compact"])), draw(st.sampled_from(["ragged", "padded"]))
-        ),
+        "client": ClientConfig(max_concurrency=draw(st.sampled_from([None, None, 1, 4]))),
+        "execution": draw(executions(kind)),
         "seed": draw(st.integers(0, 3)),
     }
 
@@ -91,7 +126,11 @@ def check_clock(result: Run, workload: Workload) -> None:
     assert (columns["end_s"] > columns["start_s"]).all()
     parts = columns["draft_s"] + columns["verify_s"] + columns["prefill_s"] + columns["host_s"]
     assert np.allclose(columns["end_s"] - columns["start_s"], parts, atol=1e-9)
-    assert min(columns[name].min(initial=0.0) for name in ("draft_s", "verify_s", "prefill_s", "host_s")) >= 0
+    seconds = ("draft_s", "verify_s", "prefill_s", "host_s", "switch_s", "hidden_draft_s", "wasted_draft_s")
+    assert min(columns[name].min(initial=0.0) for name in seconds) >= 0
+    assert (columns["switch_s"] <= columns["host_s"]).all()
+    assert (columns["hidden_draft_s"] <= columns["verify_s"] + columns["prefill_s"] + 1e-12).all()
+    assert (columns["wasted_draft_s"] <= columns["draft_s"] + columns["hidden_draft_s"] + 1e-12).all()
     arrival, finish = result.log.requests.arrival_s, result.log.requests.finish_s
     assert (arrival >= workload.arrival_s).all()
     first = np.full(len(workload), np.inf)
@@ -124,15 +163,29 @@ def check_limits(result: Run, config: dict[str, object]) -> None:
     assert columns["kv_blocks_used"].max(initial=0) <= config["blocks"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(workload=workloads(), config=settings_of_a_server())
-def test_every_run_keeps_the_invariants(workload: Workload, config: dict[str, object]) -> None:
+def check(workload: Workload, config: dict[str, object]) -> None:
     result = run(workload, **COSTS, **config)  # type: ignore[arg-type]
     check_conservation(result, workload)
     check_tokens(result, workload)
     check_clock(result, workload)
     check_work_conservation(result)
     check_limits(result, config)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_run_keeps_the_invariants(policy: str, data: st.DataObject) -> None:
+    check(data.draw(workloads()), data.draw(settings_of_a_server(policy)))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_cap_goes_with_every_policy(policy: str) -> None:
+    """Twenty sequences that join and leave a batch of eight, some of them preempted."""
+    workload = requests(np.arange(10, 50, 2), np.arange(24, 4, -1), 0.02 * np.arange(20))
+    limits = {"blocks": 24, "max_num_seqs": 8, "max_num_batched_tokens": 64}
+    for cap in CAPS:
+        check(workload, {"policy": policy, "cap": cap, "acceptance": "regimes", **limits})
 
 
 @settings(max_examples=20, deadline=None)
