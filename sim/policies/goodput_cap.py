@@ -1,11 +1,10 @@
 """The goodput cap: how long the longest drafts may be, by what they cost everyone [O].
 
-    c* = argmax_c  sum_i (1 + s_i1 + ... + s_i,min(k_i, c)) / T(B, min(k, c))        ties: the smallest c
-    s_ij = prod_{l <= j} sigmoid(w . [1, logit of the recent acceptance of sequence i, ln l])
+    c* = argmax_c  sum_i (1 + a_i + a_i^2 + ... + a_i^min(k_i, c)) / T(B, min(k, c))        ties: the smallest c
 
-T is the cost model's step. The recent acceptance of a sequence is accepted / judged tokens of its own (judged: the
-accepted run and the first rejection), older steps fading, mixed with the engine's, which stands for sequences that have
-no past; w is re-fitted after every verification (survival.py) and starts by taking it at its word.
+T is the cost model's step. a_i, the acceptance of sequence i lately, is accepted / judged tokens of its own (judged:
+the accepted run and the first rejection), older steps fading, mixed with the engine's, which stands for sequences that
+have no past. A logistic model of depth and a_i, fitted online, in its place changed no mean TPOT of 16 runs by 0.4 %.
 
 c may be 0: then nobody drafts, which teaches nothing, so that every 32nd such step in a row lets one token through. A
 policy that caps its own state (dsde:preset=code) asks for the sequences that it counts, after verification.
@@ -19,7 +18,7 @@ from sim.control.batch import DecodeBatch, Floats, Ints
 from sim.control.executor import Outcome
 from sim.policies.base import PolicyContext
 from sim.policies.caps import LearningCap, caps
-from sim.policies.survival import OnlineLogistic, chance, logit, verdicts, within
+from sim.policies.survival import within
 
 FADE = 0.85
 """Weight of a step's verdicts on a sequence after one more step."""
@@ -39,23 +38,24 @@ class GoodputCap(LearningCap):
     def __init__(self, context: PolicyContext) -> None:
         self.accepted, self.judged = np.zeros(context.num_slots), np.zeros(context.num_slots)
         self.all_accepted, self.all_judged = START, 1.0
-        self.model = OnlineLogistic((0.0, 1.0, 0.0))
         self.steps_at_zero = 0
+        self.max_draft_tokens = context.max_draft_tokens
         self._seconds = context.step_seconds_many
-        self._log_depth = np.log(np.arange(1, context.max_draft_tokens + 1))
 
     def begin(self, slots: Ints) -> None:
         self.accepted[slots] = self.judged[slots] = 0.0
 
+    def acceptance(self, slots: Ints) -> Floats:
+        """a_i of the sequences in these slots, float[B]."""
+        engine = self.all_accepted / self.all_judged
+        return np.asarray((self.accepted[slots] + OWN * engine) / (self.judged[slots] + OWN))
+
     def __call__(self, batch: DecodeBatch, lengths: Ints) -> int:
-        lengths = np.minimum(lengths, batch.remaining - 1)
-        depth = min(int(lengths.max()), len(self._log_depth))
-        w = self.model.weights
-        logits = (w[0] + w[1] * self._recent(batch.slot))[:, None] + w[2] * self._log_depth[:depth]
-        survival = within(np.cumprod(chance(logits), axis=1), lengths)
+        lengths = np.minimum(np.minimum(lengths, self.max_draft_tokens), batch.remaining - 1)
+        depths = np.arange(int(lengths.max()) + 1)
+        survival = within(self.acceptance(batch.slot)[:, None] ** depths[1:], lengths)
         tokens = len(batch) + np.concatenate([[0.0], np.cumsum(survival.sum(axis=0))])
-        seconds = self._seconds(batch, np.minimum(lengths, np.arange(depth + 1)[:, None]))
-        best = int(np.argmax(tokens / seconds))
+        best = int(np.argmax(tokens / self._seconds(batch, np.minimum(lengths, depths[:, None]))))
         self.steps_at_zero = 0 if best else self.steps_at_zero + 1
         if self.steps_at_zero == PROBE:
             self.steps_at_zero = 0
@@ -63,22 +63,12 @@ class GoodputCap(LearningCap):
         return best
 
     def observe(self, batch: DecodeBatch, outcome: Outcome) -> None:
-        depth = min(int(outcome.verified.max()), len(self._log_depth))
-        if depth == 0:
+        slot, accepted = batch.slot, outcome.accepted
+        judged = np.minimum(accepted + 1, outcome.verified)
+        if not judged.any():
             return
-        slot = batch.slot
-        judged, accepted = verdicts(outcome, depth)
-        row, position = judged.nonzero()
-        features = np.stack([np.ones(len(row)), self._recent(slot)[row], self._log_depth[position]], axis=1)
-        self.model.update(features, accepted[row, position])
-        num_judged, num_accepted = judged.sum(axis=1), np.minimum(outcome.accepted, depth)
-        fade = np.where(num_judged > 0, FADE, 1.0)
-        self.judged[slot] = fade * self.judged[slot] + num_judged
-        self.accepted[slot] = fade * self.accepted[slot] + num_accepted
-        self.all_judged = ENGINE_FADE * self.all_judged + float(num_judged.sum())
-        self.all_accepted = ENGINE_FADE * self.all_accepted + float(num_accepted.sum())
-
-    def _recent(self, slots: Ints) -> Floats:
-        """logit of the recent acceptance, float[B]."""
-        engine = OWN * self.all_accepted / self.all_judged
-        return logit((self.accepted[slots] + engine) / (self.judged[slots] + OWN))
+        fade = np.where(judged > 0, FADE, 1.0)
+        self.judged[slot] = fade * self.judged[slot] + judged
+        self.accepted[slot] = fade * self.accepted[slot] + accepted
+        self.all_judged = ENGINE_FADE * self.all_judged + int(judged.sum())
+        self.all_accepted = ENGINE_FADE * self.all_accepted + int(accepted.sum())
