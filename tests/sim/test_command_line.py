@@ -73,7 +73,7 @@ def test_a_plot_is_drawn_without_a_display(monkeypatch, tmp_path):
     assert (tmp_path / "run.svg").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("option", ["policy", "cap", "profile", "acceptance"])
+@pytest.mark.parametrize("option", ["policy", "cap", "acceptance-rule", "profile", "acceptance"])
 def test_lists(monkeypatch, capsys, option):
     assert sim(monkeypatch, f"--{option}", "list") == 0
     assert len(capsys.readouterr().out.splitlines()) >= 4
