@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -13,19 +12,22 @@ CONFIDENCE = 0.95
 
 
 def mean_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
-    """Mean of independent values and the bounds of its interval; NaN bounds for one value, all NaN for none."""
+    """Mean of independent values and the bounds of its interval.
+
+    NaN bounds for one value, or where one is infinite; all NaN for no value.
+    """
     sample = np.asarray(values, np.float64)
     if len(sample) == 0:
         return math.nan, math.nan, math.nan
     mean = float(sample.mean())
-    if len(sample) == 1:
+    if len(sample) == 1 or not np.isfinite(sample).all():
         return mean, math.nan, math.nan
     half = t_quantile(len(sample) - 1, confidence) * float(sample.std(ddof=1)) / math.sqrt(len(sample))
     return mean, mean - half, mean + half
 
 
 def ratio_interval(
-    values: Sequence[float], baseline: Sequence[float], confidence: float = CONFIDENCE
+    values: ArrayLike, baseline: ArrayLike, confidence: float = CONFIDENCE
 ) -> tuple[float, float, float]:
     """Geometric mean of the pairwise ratios and the bounds of its interval; NaN where a value is not above 0."""
     above, below = np.asarray(values, np.float64), np.asarray(baseline, np.float64)

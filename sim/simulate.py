@@ -61,7 +61,7 @@ def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress
     inputs = replace(inputs, profile=with_draft_kind(inputs.profile, config.draft_kind))
     sizes = tuple(map(str, capture_sizes(config.cudagraph_capture_sizes)))
     config = replace(config, cudagraph_capture_sizes=sizes)
-    server = _server(config, inputs.profile)
+    server = server_config(config, inputs.profile)
     client = ClientConfig(config.max_concurrency, config.think_time_s)
     run = serve(
         inputs.workload,
@@ -88,7 +88,8 @@ def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress
     return Results(metrics, recorded, provenance, inputs.workload, run.log, slo, run.interrupted)
 
 
-def _server(config: SimConfig, profile: Profile) -> ServerConfig:
+def server_config(config: SimConfig, profile: Profile) -> ServerConfig:
+    """The server of these settings. Raises InputError."""
     block_size = profile.block_size if config.block_size is None else config.block_size
     if block_size < 1:
         raise InputError(f"--block-size is {block_size}, expected at least 1")

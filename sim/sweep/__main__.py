@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sim.sweep.axes import expand, flags, values_of
-from sim.sweep.runner import Progress, sweep
+from sim.sweep.progress import bar
+from sim.sweep.runner import sweep
 from sim.sweep.table import TABLE
 from sim.table import number
 from traces.command import parse
@@ -30,7 +29,7 @@ WIDTH_IN_A_PIPE = 120
 def main() -> int:
     options: Any = parse(flags(), "sim.sweep", DESCRIPTION)
     configs = expand(values_of(options), options.baseline)
-    with _progress() as progress:
+    with bar() as progress:
         frame = sweep(
             configs,
             options.output_dir,
@@ -106,28 +105,6 @@ def _change(row: Any) -> str:
     change = f"{100 * (row['ratio'] - 1):+.1f} %"
     low, high = (100 * (row[f"ratio_{end}"] - 1) for end in ("low", "high"))
     return change if low != low else f"{change} [{low:+.1f}, {high:+.1f}]"
-
-
-@contextmanager
-def _progress() -> Iterator[Progress | None]:
-    """A bar with the time left on a terminal's standard error; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeElapsedColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        started: list[int] = []  # what was there already tells nothing of the pace
-
-        def progress(finished: int, whole: int) -> None:
-            started.append(finished - 1) if not started else None
-            bar.update(task, completed=finished - started[0], total=whole - started[0])
-
-        yield progress
 
 
 if __name__ == "__main__":

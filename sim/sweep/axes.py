@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from sim.config import OUTPUTS, SimConfig
 from sim.policies import default_cap, default_rule
@@ -21,6 +21,7 @@ BASELINE = "baseline"
 """Not swept: what the others are held against. Nor are settings that are lists themselves, such as the SLOs."""
 
 Backend = Literal["loky", "dask", "ray"]
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +47,31 @@ class SweepOptions:
 @cache
 def flags() -> type[SweepOptions]:
     """A dataclass of every setting of SimConfig as a tuple of values, beside the sweep's own options."""
+
+    def several(name: str, kind: Any, default: Any) -> tuple[Any, Any]:
+        if name == BASELINE or is_list(kind):
+            return kind, default
+        return tuple[_required(kind), ...], () if default is None else (default,)  # type: ignore[misc]
+
+    return derived_flags("SweepFlags", SweepOptions, OUTPUTS, several)
+
+
+def derived_flags(
+    name: str, options: type[Options], leave_out: Collection[str], change: Callable[[str, Any, Any], tuple[Any, Any]]
+) -> type[Options]:
+    """A dataclass for the command line: `options`, and the settings of SimConfig with their help.
+
+    change  (name, type, default) of a setting -> the type and default that its flag has
+    """
     import tyro
 
     kinds, help_of, made = get_type_hints(SimConfig), field_docs(SimConfig), []
     for each in fields(SimConfig):
-        if each.name in OUTPUTS:
-            continue
-        kind, default = kinds[each.name], each.default
-        if each.name != BASELINE and not is_list(kind):
-            kind, default = tuple[_required(kind), ...], () if default is None else (default,)  # type: ignore[misc]
-        about = tyro.conf.arg(help=help_of[each.name])
-        made.append((each.name, Annotated[kind, about], field(default=default)))
-    return make_dataclass("SweepFlags", made, bases=(SweepOptions,), frozen=True, kw_only=True)
+        if each.name not in leave_out:
+            kind, default = change(each.name, kinds[each.name], each.default)
+            about = tyro.conf.arg(help=help_of[each.name])
+            made.append((each.name, Annotated[kind, about], field(default=default)))
+    return make_dataclass(name, made, bases=(options,), frozen=True, kw_only=True)
 
 
 def values_of(parsed: SweepOptions) -> dict[str, tuple[Any, ...]]:

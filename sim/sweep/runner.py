@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from sim.config import SimConfig
 from sim.sweep.axes import resolved
 from sim.sweep.backends import workers
 from sim.sweep.journal import Journal
+from sim.sweep.progress import Progress
 from sim.sweep.run import Row, Task, execute
 from sim.sweep.table import read, write
 from traces.errors import InputError
@@ -19,9 +20,6 @@ from traces.options import TraceOptions
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-Progress = Callable[[int, int], None]
-"""(finished, all): what was there already counts as finished."""
 
 TABLE_EVERY_S = 30.0
 
@@ -49,13 +47,12 @@ def sweep(
     with Journal(directory) as journal:
         rows = journal.rows
         missing = [key for key in tasks if key not in rows or (retry_failed and rows[key]["error"] is not None)]
-        finished, written_s = len(tasks) - len(missing), time.monotonic()
+        written_s = time.monotonic()
         try:
-            for row in _finished({key: tasks[key] for key in missing}, backend, address, jobs):
+            for finished, row in enumerate(_finished({key: tasks[key] for key in missing}, backend, address, jobs), 1):
                 journal.append(row)
-                finished += 1
                 if progress is not None:
-                    progress(finished, len(tasks))
+                    progress(finished, len(missing))
                 if time.monotonic() - written_s > TABLE_EVERY_S:
                     write(directory, [rows[key] for key in tasks if key in rows])
                     written_s = time.monotonic()
