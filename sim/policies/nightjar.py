@@ -6,8 +6,8 @@ bin number b of a block
     with probability 1 / b     any arm
     else                       argmin_k  seconds per token(B, k) + [no draft in the last step and k > 0] C / k
 
-Block j = 1, 2, ... has 2^(j-1) bins and numbers them from 1, so that what is known is tried anew, ever more rarely. Means
-do not fade: k comes back from 0 once an explored arm's new steps outweigh its old ones, for which there is no bound.
+Block j = 1, 2, ... has 2^(j-1) bins and numbers them from 1, so that what is known is tried anew, ever more rarely.
+Means do not fade: k comes back from 0 once an explored arm's new steps outweigh its old ones; there is no bound.
 
 Hooks: lengths, observe; lossless. Objective, contexts, 1 / b and 2^(j-1) [P]. Ours [O]: bins of block j last 2^(j-1)
 steps (then exploration costs of the order of sqrt(T) log T, the paper's bound); seconds per token are total seconds /
