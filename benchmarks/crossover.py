@@ -28,7 +28,8 @@ POLICIES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", default="h100-llama-3.1-8b-tp1")
-    parser.add_argument("--acceptance-rate", type=float, default=0.5)
+    parser.add_argument("--acceptance", default="smollm2-eagle")
+    parser.add_argument("--acceptance-rate", type=float)
     parser.add_argument("--trace", default="sharegpt")
     parser.add_argument("--num-prompts", type=int, default=1000)
     parser.add_argument("--rates", type=float, nargs="+", default=[1, 2, 4, 8, 12, 16, 20, 24])
@@ -38,6 +39,7 @@ def main() -> None:
         trace=options.trace,
         profile=options.profile,
         num_prompts=options.num_prompts,
+        acceptance=options.acceptance,
         acceptance_rate=options.acceptance_rate,
     )
     means = np.zeros((len(POLICIES), len(options.rates)))
@@ -48,9 +50,11 @@ def main() -> None:
             run = simulate(replace(at_rate, policy=policy, cap=cap), inputs)
             means[row, column] = run.metrics["mean_tpot_ms"]
             print(f"{rate:6g} req/s  {policy:<15} cap {cap:<5} TPOT {means[row, column]:7.2f} ms", flush=True)
+    windows = inputs.windows
+    tilted = f" tilted to {options.acceptance_rate:g}" if options.acceptance_rate is not None else ""
     about = (
-        f"{options.trace} lengths (sampled), {options.profile} (measured kernels), synthetic acceptance with mean "
-        f"{options.acceptance_rate:g}"
+        f"{options.trace} lengths (sampled), {options.profile} (measured kernels), "
+        f"acceptance of {windows.name}{tilted} ({windows.kind}, mean {windows.mean_acceptance:.2f})"
     )
     with rc_context({"svg.hashsalt": "draftlab", "font.size": 10}):
         metadata = {"Date": None} if options.output.suffix == ".svg" else None

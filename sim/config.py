@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from sim.replay import bundled
 from sim.replay.catalogue import DEFAULT
 from traces.options import TraceOptions
 
@@ -31,8 +32,9 @@ class SimConfig(TraceOptions):
     profile: str = DEFAULT
     """Costs of a pair of models on a device: a name (`list` shows them) or a directory that calibrate wrote."""
 
-    acceptance: str = "regimes"
-    """Which draft tokens are accepted: iid:A, positions:A,B,..., regimes (synthetic), or a directory of windows."""
+    acceptance: str = bundled.DEFAULT
+    """Which draft tokens are accepted: recorded windows by name (`list` shows them) or in a directory that calibrate
+    wrote, or synthetic: iid:A, positions:A,B,..., regimes."""
 
     acceptance_rate: float | None = None
     """Tilt the acceptance source to this mean chance per draft token."""

@@ -17,6 +17,11 @@ from sim.replay.windows import SIGNALS, Windows
 from traces.errors import InputError
 
 DEFAULT = "smollm2-skip"
+"""What `sim` replays if nothing is said: real text of a real instruction model, neither an easy nor a hard draft."""
+STAND_IN = (
+    "recorded acceptance is that of its own pair; for any other it is a stand-in, not tilted since no rate per token "
+    "is published for the default pair: compare policies with it, do not predict a latency"
+)
 FOLDER = "acceptance"
 LARGEST = float(np.finfo(np.float16).max)
 
@@ -54,7 +59,7 @@ def read(path: Path) -> Windows:
             off={signal: tables[f"off_{signal}"] for signal in SIGNALS if f"off_{signal}" in tables},
             start=file["start"],
             task=tuple(document["task"]),
-            notes=(document["about"], *document["notes"]),
+            notes=(document["about"], STAND_IN, *document["notes"]),
         )
 
 
