@@ -50,6 +50,8 @@ class Command:
     """smollm2, tiny, a directory in the layout of Hugging Face or a hub id"""
     prompts: Path | None = None
     """file of prompts in any layout that calibrate reads; without it 1,536 made ones in 8 tasks"""
+    start: Path | None = None
+    """an earlier result for the same target to go on from, with other prompts: give another --seed or --prompts"""
     tokens: int = 150_000
     """tokens the target is to write altogether; fewer if the prompts run out"""
     answer_tokens: int = 128
@@ -93,7 +95,10 @@ def run(command: Command) -> int:
         progress=_say,
     )
     learnt, held_out = split(written.texts)
-    draft = new_draft(target, learnt, written.mass, command.draft_vocab_size, command.seed)
+    if command.start is None:
+        draft = new_draft(target, learnt, written.mass, command.draft_vocab_size, command.seed)
+    else:
+        draft = EagleDraft.load(command.start, target).float()
     schedule = training.Schedule(command.steps, command.learning_rate, command.seed)
     log = training.train(draft, learnt, held_out, schedule, work, _say)
     about = {
@@ -167,12 +172,22 @@ def check_head(target: Any, prompt: Sequence[int]) -> None:
 
 def _settings(command: Command, learnt: Sequence[text.Text], held_out: Sequence[text.Text]) -> list[str]:
     """The first lines of the log: all that decides the weights, but where things lie."""
-    values = {name: value for name, value in asdict(command).items() if name not in ("output", "prompts")}
+    values = {name: value for name, value in asdict(command).items() if name not in ("output", "prompts", "start")}
     return [
         ", ".join(f"{name} {value}" for name, value in values.items()),
         f"prompts: {command.prompts.name if command.prompts else 'made ones'}",
+        *_log_of(command.start),
         f"{len(learnt)} answers of {text.answer_tokens(learnt)} tokens to train on, {len(held_out)} held out",
     ]
+
+
+def _log_of(start: Path | None) -> list[str]:
+    """What is known of the draft that this one started from, indented."""
+    if start is None:
+        return []
+    log = start / LOG
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else ["not known"]
+    return ["started from a draft with this log:", *(f"  {line}" for line in lines)]
 
 
 def _evaluate(
