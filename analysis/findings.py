@@ -88,16 +88,16 @@ def fastest(c: Comparison) -> Iterator[str]:
         spans = []
     for best, rates in spans:
         gains = [gain for rate in rates if (gain := c.ratio(best, PLAIN, rate))] if best != PLAIN else []
-        against = f", {_range_of_gains(gains)} {PLAIN}" if gains else ""
-        level = _level(c, best, rates)
-        yield f"{_span(c, rates)}, {best} has the lowest {WHAT}{against}{level}."
+        yield f"{_span(c, rates)}, {best} has the lowest {WHAT}{_gains(gains)}{_level(c, best, rates)}."
 
 
-def _range_of_gains(gains: list[Estimate]) -> str:
-    first, last = gains[0], gains[-1]
+def _gains(gains: list[Estimate]) -> str:
+    """Against plain decoding, at the ends of a span of rates."""
+    if not gains:
+        return ""
     if len(gains) == 1:
-        return f"{_change(first)} against"
-    return f"{_change(first)} at the lowest of these rates and {_change(last)} at the highest, against"
+        return f": {_change(gains[0])} against {PLAIN}"
+    return f": {_change(gains[0])} against {PLAIN} at the lowest of these rates, {_change(gains[-1])} at the highest"
 
 
 def _level(c: Comparison, best: str, rates: list[str]) -> str:

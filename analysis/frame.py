@@ -27,6 +27,8 @@ LISTS = (
     "spec_decode_per_position_acceptance_rates",
     "spec_decode_per_position_conditional_acceptance_rates",
 )
+HEAD = {"backend", "model_id", *SETTINGS}
+"""What results.json has beside the figures."""
 
 
 def frame_of(runs: Iterable[Results | SavedResults]) -> pd.DataFrame:
@@ -40,8 +42,12 @@ def _row(run: Results | SavedResults) -> dict[str, Any]:
     row = {"error": None} | {name: config.get(name) for name in SETTINGS}
     row["goodput"] = list(config.get("goodput") or ())
     row["request_rate_rps"] = metrics.get("offered_rate")
-    row |= {name: value for name, value in metrics.items() if name in LISTS or not isinstance(value, list | dict)}
+    row |= {name: value for name, value in metrics.items() if name not in HEAD and _fits(name, value)}
     return row | {name: about.get(name) for name in ("profile_digest", "target", "draft")} | {"provenance": about}
+
+
+def _fits(name: str, value: Any) -> bool:
+    return name in LISTS or not isinstance(value, list | dict)
 
 
 def read_frame(directory: Path) -> pd.DataFrame:

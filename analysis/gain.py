@@ -61,7 +61,7 @@ def speed_up(frame: pd.DataFrame, axes: Axes, batch: str | None = None, metric: 
     )
     axes.set_yticks(range(len(table)), [f"{k:g}" for k in table.index])
     axes.invert_yaxis()
-    axes.set(title=title, xlabel=named(batch), ylabel="k, draft tokens of every sequence")
+    axes.set(title=title, xlabel=named(batch), ylabel="k, draft tokens")
     return axes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +21,11 @@ BINS = 120
 HISTOGRAM = "acceptance_histogram_by_draft_length"
 
 
-def k_over_time(data: Any, axes: Axes) -> Axes:
+def k_over_time(data: Any, axes: Axes, among: Iterable[str] = ()) -> Axes:
     """Mean k of the batch over time; of one run also the longest k and what was accepted.
 
-    data  a run (Results, SavedResults with steps, or its frame of steps), or several by name
+    data   a run (Results, SavedResults with steps, or its frame of steps), or several by name
+    among  names of all series, so that colours are those of other figures
     """
     title = "Draft length over time"
     runs = {label: steps_of(run, "k_over_time") for label, run in runs_of(data).items()}
@@ -44,7 +46,7 @@ def k_over_time(data: Any, axes: Axes) -> Axes:
         axes.plot(middle, mean, color=BLUE, linestyle="--", label="mean k")
         axes.plot(middle, accepted, color=GREEN, linestyle="-.", label="accepted")
     else:
-        look = styles(runs)
+        look = styles([*among, *runs])
         for label, steps in runs.items():
             axes.plot(middle, _binned(steps, "drafted", edges), label=drawable(label), markevery=12, **look[label])
     axes.set(title=title, xlabel="time, s", ylabel="draft tokens per sequence and step", xlim=(0, edges[-1]))
@@ -62,11 +64,12 @@ def _binned(steps: pd.DataFrame, name: str, edges: Any) -> Any:
     return binned_ratio(columns, edges, columns[name], columns["num_decode"])
 
 
-def k_distribution(data: Any, axes: Axes) -> Axes:
+def k_distribution(data: Any, axes: Axes, among: Iterable[str] = ()) -> Axes:
     """How often each k was drafted, a row of bars per run; the mean as a line.
 
-    data  a run (Results, SavedResults, or its frame of requests), or several by name. From a saved run k is what was
-          verified, without the steps of k = 0, which requests.parquet does not count
+    data   a run (Results, SavedResults, or its frame of requests), or several by name. From a saved run k is what was
+           verified, without the steps of k = 0, which requests.parquet does not count
+    among  names of all series, so that colours are those of other figures
     """
     title = "Distribution of draft lengths"
     counts = {label: _counts(run) for label, run in runs_of(data).items()}
@@ -74,7 +77,7 @@ def k_distribution(data: Any, axes: Axes) -> Axes:
     if not counts:
         nothing(axes, title, "nothing was drafted")
         return axes
-    look = styles(counts)
+    look = styles([*among, *counts])
     for row, (label, each) in enumerate(counts.items()):
         share, floor = each / each.max(), len(counts) - 1 - row
         axes.bar(np.arange(len(each)), 0.85 * share, 0.8, floor, color=look[label]["color"])
