@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from sim.control.executor import StepTime
 from sim.policies.priced import PROBE, PROBED, REPLAN, THRESHOLDS, _admitted
 from tests.sim.policy_driver import batch, outcome, policy
 from traces.errors import InputError
@@ -172,12 +175,14 @@ def test_a_plan_holds_while_the_batch_is_as_large():
 
 
 def test_acceptance_one_and_zero():
-    # always right: (1 + g) / (1 + 0.3 g) rises for ever, 16 is the deepest. Never right: nothing pays
+    # always right: (1 + g) / (1 + 0.3 g) rises for ever, 16 is the deepest; a pass costs at most 0.3 * 17 / 5.8 = .88
+    # of the one token it brings. Never right: nothing pays. Steps of four passes take 2.2 s
     right, wrong = rule(), rule()
     for _ in range(200):
         for made, accepted in ((right, 4), (wrong, 0)):
             made.lengths(batch([0]))
-            made.observe(batch([0]), outcome([4], [accepted], [[0.5] * 4]))
+            seen = outcome([4], [accepted], [[0.5] * 4])
+            made.observe(batch([0]), replace(seen, time=StepTime(1.2, 1.0, 0.0, 0.0)))
     assert drafted(right, [0.5] * 16)[0] == [16]
     assert drafted(wrong, [0.5] * 16)[0] in ([0], [1])  # a probe may be due
     assert wrong.plan.depth == 0
