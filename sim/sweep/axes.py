@@ -69,7 +69,8 @@ def derived_flags(
     for each in fields(SimConfig):
         if each.name not in leave_out:
             kind, default = change(each.name, kinds[each.name], each.default)
-            about = tyro.conf.arg(help=help_of[each.name])
+            hint = "" if default in (None, ()) else None  # the help says what stands for nothing
+            about = tyro.conf.arg(help=help_of[each.name], help_behavior_hint=hint)
             made.append((each.name, Annotated[kind, about], field(default=default)))
     return make_dataclass(name, made, bases=(options,), frozen=True, kw_only=True)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -24,7 +27,9 @@ def workers(backend: str, address: str | None = None, jobs: int | None = None) -
     if address is not None and backend == "loky":
         raise InputError("--address names a cluster: give --backend dask or ray too")
     try:
-        with {"loky": _loky, "dask": _dask, "ray": _ray}[backend](address, jobs):
+        with {"loky": _loky, "dask": _dask, "ray": _ray}[backend](address, jobs), warnings.catch_warnings():
+            # an interrupt: joblib tells of the runs in flight, as if they were a waste
+            warnings.filterwarnings("ignore", r"\d+ tasks (have been successfully executed|which were still)")
             yield
     except ModuleNotFoundError as error:
         if error.name not in ("dask", "distributed", "ray"):
@@ -43,10 +48,14 @@ def _loky(address: str | None, jobs: int | None) -> Iterator[None]:
 def _dask(address: str | None, jobs: int | None) -> Iterator[None]:
     from distributed import Client, LocalCluster
 
-    local = {"n_workers": jobs or joblib.cpu_count(), "threads_per_worker": 1, "dashboard_address": None}
+    local: dict[str, Any] = {"n_workers": jobs or joblib.cpu_count(), "threads_per_worker": 1}
+    local |= {"dashboard_address": None, "silence_logs": logging.ERROR}
     with ExitStack() as opened:
         try:
-            client = Client(opened.enter_context(LocalCluster(**local)) if address is None else address)
+            if address is None:
+                with _children_ignore_interrupts():
+                    cluster = opened.enter_context(LocalCluster(**local))
+            client = Client(cluster if address is None else address)
         except (OSError, ValueError) as error:
             raise InputError(_no_cluster("dask scheduler", address, error)) from None
         opened.enter_context(client)
@@ -85,3 +94,16 @@ def _no_cluster(what: str, address: str | None, error: Exception) -> str:
 def _leave_interrupts_to_the_parent() -> None:
     """Ctrl-C reaches every process of a terminal; the parent alone ends the sweep."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _children_ignore_interrupts() -> Iterator[None]:
+    """The same for processes that are started inside: they inherit it."""
+    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
