@@ -89,16 +89,19 @@ class TokenByToken:
         return seconds
 
     def seconds_many(self, batch: DecodeBatch, lengths: Ints) -> Floats:
-        known, drafted = batch.known_tokens, lengths.max(axis=1)
-        behind, depth = known - batch.draft_tokens, int(drafted.max())
-        if depth == 0:
-            return np.zeros(len(lengths))
+        known = batch.known_tokens
+        behind = known - batch.draft_tokens
         if not self.padded:
             return np.asarray(self.cost.seconds(*chain(behind, known, lengths, padded=False)).sum(axis=1))
-        # every alternative makes the same passes, only more or fewer of them
-        everyone = np.full((1, len(batch)), depth)
-        seconds = self.cost.seconds(*chain(behind, known, everyone, padded=True))[0]
-        return np.asarray(np.concatenate([[0.0], np.cumsum(seconds)])[drafted])
+        # every alternative makes the same passes of all sequences, only more or fewer of them
+        drafted = lengths.max(axis=1)
+        new = np.full(int(drafted.max()), len(batch))
+        kv = batch.sum_known_tokens + len(batch) * np.arange(len(new))
+        pairs = kv.copy()
+        new[:1] = total = int(behind.sum())
+        pairs[:1] = int(behind @ known) - triangle(behind, total)
+        seconds = self.cost.seconds(new, kv, pairs, len(batch))
+        return np.asarray(np.concatenate([[0.0], seconds.cumsum()])[drafted])
 
     def cached_tokens(self, batch: DecodeBatch, proposed: Ints, accepted: Ints, drafted: int) -> Ints:
         """It never processes the last token it proposes itself."""

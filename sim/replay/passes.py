@@ -63,13 +63,20 @@ def chain(first: Ints, start: Ints, count: Ints, padded: bool) -> tuple[Floats, 
     """
     if padded:
         count = np.where(count > 0, count.max(axis=1, initial=0)[:, None], 0)
-    start = np.broadcast_to(start, count.shape)
-    passes = np.arange(int(count.max(initial=0)))
-    still = (count[:, None, :] > passes[:, None]).astype(np.float64)  # [N, P, B]
-    seqs = still.sum(axis=2)
-    kv = np.einsum("npb,nb->np", still, start.astype(np.float64)) + seqs * passes
+    longest = int(count.max(initial=0))
+    cell = (count + (longest + 1) * np.arange(len(count))[:, None]).ravel()
+
+    def in_pass(values: Ints | None) -> Floats:
+        """Per alternative and pass, the values of the sequences that go through it; None: how many those are."""
+        weights = None if values is None else np.broadcast_to(values, count.shape).ravel()
+        ending = np.bincount(cell, weights, len(count) * (longest + 1)).reshape(len(count), longest + 1)
+        return np.asarray(ending[:, :0:-1].cumsum(axis=1)[:, ::-1], np.float64)
+
+    seqs = in_pass(None)
+    kv = in_pass(start) + seqs * np.arange(longest)
     new, pairs = seqs.copy(), kv.copy()
-    if len(passes):
-        new[:, 0] = still[:, 0] @ first
-        pairs[:, 0] = (still[:, 0] * (first * start - first * (first - 1) // 2)).sum(axis=1)
+    if longest:
+        drafting = count > 0
+        new[:, 0] = drafting @ first
+        pairs[:, 0] = (drafting * (first * start - first * (first - 1) // 2)).sum(axis=1)
     return new, kv, pairs, seqs

@@ -107,11 +107,12 @@ class SimulatedExecutor:
         return self._verify_seconds_many(batch, verified) + self._host_seconds_many(batch, verified)
 
     def _verify_seconds_many(self, batch: DecodeBatch, verified: Ints) -> Floats:
-        query = 1 + (verified.max(axis=1)[:, None] if self.execution.verify == "padded" else verified)
-        query = np.broadcast_to(query, verified.shape)
+        if self.execution.verify == "padded":
+            verified = np.broadcast_to(verified.max(axis=1)[:, None], verified.shape)
+        query = verified + 1.0  # as floats, in which products are fast and, below 2^53, exact
         new = query.sum(axis=1)
         # the same sums as in decode_pass
-        pairs = query @ batch.known_tokens + (np.einsum("ij,ij->i", query, query) - new) // 2
+        pairs = query @ batch.known_tokens.astype(np.float64) + (np.einsum("ij,ij->i", query, query) - new) / 2
         return np.asarray(self.target.seconds(new, batch.sum_known_tokens + new - len(batch), pairs, len(batch)))
 
     def _host_seconds_many(self, batch: DecodeBatch, verified: Ints) -> Floats:
