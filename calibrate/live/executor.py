@@ -147,6 +147,10 @@ class LiveExecutor:
     # the protocol
 
     def run(self, plan: Plan, stop: Stop | None, trim: Trim | None, accept: Accept | None = None) -> Outcome:
+        with torch.inference_mode():
+            return self._run(plan, stop, trim, accept)
+
+    def _run(self, plan: Plan, stop: Stop | None, trim: Trim | None, accept: Accept | None) -> Outcome:
         if plan.speculates and self._drafting is None:
             self._drafting = self._open_draft()
         batch = plan.decode
@@ -259,6 +263,9 @@ class LiveExecutor:
 
     def _chunks(self, plan: Plan) -> tuple[Rows, Ints]:
         """Chunks of prompts, similar ones together, and which of the plan each is."""
+        if not plan.prefill_slot:
+            none = np.zeros(0, np.int64)
+            return Rows(torch.zeros(0, dtype=torch.long), none, none, none, ()), none
         chunk_of, together = alike(np.array(plan.prefill_tokens, np.int64))
         requests, first, counts = (
             np.array(column, np.int64)[chunk_of]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
 from calibrate import attention, bucket
@@ -32,58 +33,86 @@ class PackedSlab(KVSlab):
     def __init__(self, slab: KVSlab) -> None:
         super().__init__(slab.max_num_seqs, slab.max_model_len)
         self.keys, self.values = slab.keys, slab.values
+        self._lines: dict[tuple[int, bool], torch.Tensor] = {}  # the slabs seen as lines of one head of one position
+        self._places: dict[int, torch.Tensor] = {}  # number of KV heads -> line of each head of each new token
 
-    def place(self, slots: torch.Tensor, positions: torch.Tensor) -> None:
+    def place(self, slots: NDArray[np.int64], positions: NDArray[np.int64], device: torch.device) -> None:
         """Where each new token goes, int64[N] each."""
-        self._slots, self._positions = slots, positions[None]
+        self._where = slots, positions, device
+        self._places = {}
 
-    def _store(self, slab: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        slab[self._slots, :, self._positions[0]] = new[0].transpose(0, 1)
-        return slab
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write keys and values (1, KV heads, N, size); returns the slabs, (slots, KV heads, positions, size)."""
+        keys, values = self.keys[layer_idx], self.values[layer_idx]
+        heads = keys.shape[1]
+        places = self._places.get(heads)
+        if places is None:
+            slots, positions, device = self._where
+            lines = (slots[:, None] * heads + np.arange(heads)) * self.max_model_len + positions[:, None]
+            places = self._places[heads] = torch.from_numpy(lines.ravel()).to(device)
+        for slab, new, which in ((keys, key_states, True), (values, value_states, False)):
+            flat = self._lines.get((layer_idx, which))
+            if flat is None:
+                flat = self._lines[layer_idx, which] = slab.view(-1, slab.shape[3])
+            # in this order the new ones lie in memory as the projection made them: no copy
+            flat.index_copy_(0, places, new.transpose(1, 2).reshape(-1, slab.shape[3]))
+        return keys, values
 
 
 @dataclass
 class Group:
     """Rows whose attention is computed side by side: B rows of up to q tokens.
 
-    tokens  the group's part of the N tokens
+    tokens  the group's part of the N tokens; None: all
     slots   of the rows, a slice where they lie next to each other: then nothing is copied
     end     positions of the cache that are read
     index   int64[B * q] place of each query among the group's tokens; None if all rows have q
     back    int64[n] place of each token among the B * q queries; None if all rows have q
-    masks   additive (B, 1, q, end) under 1, and repeated for query heads that share keys
+    masks   additive (B, 1, q, end) under 1, and repeated for query heads that share keys; None if all is seen
     """
 
     rows: int
     query: int
-    tokens: slice
+    tokens: slice | None
     slots: slice | torch.Tensor
     end: int
     index: torch.Tensor | None
     back: torch.Tensor | None
-    masks: dict[int, torch.Tensor]
+    masks: dict[int, torch.Tensor] | None
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None) -> Any:
         """query (heads, N, size), key and value (slots, KV heads, positions, size) -> (n, heads, size)."""
-        heads, size = query.shape[0], query.shape[2]
-        own = query[:, self.tokens]
+        heads, _, size = query.shape
+        own = query if self.tokens is None else query[:, self.tokens]
         if self.index is not None:
             own = own[:, self.index]
         shared = heads // key.shape[1]
-        if shared not in self.masks:
-            self.masks[shared] = self.masks[1].repeat(1, 1, shared, 1)
         # query heads that share keys become rows of one head, as in calibrate.attention
-        own = own.view(heads, self.rows, self.query, size).transpose(0, 1)
-        own = own.reshape(self.rows, heads // shared, shared * self.query, size)
+        if self.query == 1:
+            own = own.transpose(0, 1).reshape(self.rows, heads // shared, shared, size)
+        else:
+            own = own.view(heads, self.rows, self.query, size).transpose(0, 1)
+            own = own.reshape(self.rows, heads // shared, shared * self.query, size)
         found = functional.scaled_dot_product_attention(
             own,
             key[self.slots, :, : self.end],
             value[self.slots, :, : self.end],
-            attn_mask=self.masks[shared],
+            attn_mask=self._mask(shared),
             scale=scaling,
         )
+        if self.query == 1:
+            return found.reshape(self.rows, heads, -1)
         found = found.reshape(self.rows, heads, self.query, -1).transpose(1, 2).flatten(0, 1)
         return found if self.back is None else found[self.back]
+
+    def _mask(self, shared: int) -> torch.Tensor | None:
+        if self.masks is None:
+            return None
+        if shared not in self.masks:
+            self.masks[shared] = self.masks[1].repeat(1, 1, shared, 1)
+        return self.masks[shared]
 
 
 class PackedPasses:
@@ -106,19 +135,19 @@ class PackedPasses:
             tokens = functional.pad(tokens, (0, more))
             positions = np.concatenate([positions, np.arange(more)])
             slots = np.concatenate([slots, np.full(more, self._scratch)])
+        self.slab.place(slots, positions, device)
         placed = torch.from_numpy(positions).to(device)
-        self.slab.place(torch.from_numpy(slots).to(device), placed)
-        groups = list(self._groups(rows))
+        groups = list(self._groups(rows, more))
         chosen = None
         if more and wanted is None:
             wanted = np.arange(count)
         if wanted is not None:
             chosen = torch.from_numpy(wanted).to(device)
-        with _packed(groups), torch.no_grad():
+        with _packed(groups, more), torch.inference_mode():
             found = runner.run_packed(tokens[None].to(device), placed[None], self._nothing, self.slab, chosen)
         return PassOutput(found.logits[0], found.hidden[0, :count])
 
-    def _groups(self, rows: Rows) -> Iterator[Group]:
+    def _groups(self, rows: Rows, more: int) -> Iterator[Group]:
         device, first = self.runner.device, 0
         for size in rows.together:
             part = slice(first, first + size)
@@ -126,10 +155,13 @@ class PackedPasses:
             start, total, query = int(rows.first[first]), int(counts.sum()), int(counts.max())
             end = int((context + counts).max())
             even = total == size * query
-            columns = np.minimum(np.arange(query), counts[:, None] - 1)
-            last_seen = torch.from_numpy(context[:, None] + columns).to(device)
-            mask = torch.zeros((size, 1, query, end), dtype=self.runner.dtype, device=device)
-            mask.masked_fill_(torch.arange(end, device=device) > last_seen[:, None, :, None], self._lowest)
+            masks = None
+            if query > 1 or int((context + counts).min()) < end:
+                columns = np.minimum(np.arange(query), counts[:, None] - 1)
+                last_seen = torch.from_numpy(context[:, None] + columns).to(device)
+                mask = torch.zeros((size, 1, query, end), dtype=self.runner.dtype, device=device)
+                mask.masked_fill_(torch.arange(end, device=device) > last_seen[:, None, :, None], self._lowest)
+                masks = {1: mask}
             index = back = None
             if not even:
                 relative = np.cumsum(counts) - counts
@@ -137,13 +169,14 @@ class PackedPasses:
                 back = torch.from_numpy(ragged_index(counts, query)).to(device)
             in_order = bool((np.diff(slots) == 1).all())
             where = slice(int(slots[0]), int(slots[0]) + size) if in_order else torch.from_numpy(slots).to(device)
-            yield Group(size, query, slice(start, start + total), where, end, index, back, {1: mask})
+            part_of = None if len(rows.together) == 1 and not more else slice(start, start + total)
+            yield Group(size, query, part_of, where, end, index, back, masks)
             first += size
 
 
 def supports(runner: ModelRunner) -> bool:
     """Whether packed passes give what padded ones do: three tokens and two in two slots, one after the other way."""
-    if not attention.is_grouped(runner.model) or runner.max_num_seqs < 3 or runner.max_model_len < 4:
+    if not attention.is_grouped(runner.model) or runner.max_num_seqs < 2 or runner.max_model_len < 4:
         return False
     tokens = torch.arange(6).reshape(2, 3) % runner.vocab_size
     slots, zero = torch.tensor([0, 1]), torch.zeros(2, dtype=torch.long)
@@ -159,15 +192,17 @@ def supports(runner: ModelRunner) -> bool:
 
 
 @contextmanager
-def _packed(groups: list[Group]) -> Iterator[None]:
+def _packed(groups: list[Group], more: int) -> Iterator[None]:
     """Within, attention of the models that `use_grouped_attention` was called for takes its rows from `groups`."""
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None) -> torch.Tensor:
-        parts = [group.attend(query[0], key, value, scaling) for group in groups]
-        left = query.shape[2] - sum(len(part) for part in parts)
-        if left:  # tokens that only fill up attend to nothing
-            parts.append(parts[0].new_zeros((left, *parts[0].shape[1:])))
-        return (torch.cat(parts) if len(parts) > 1 else parts[0])[None]
+        query = query[0]
+        if len(groups) == 1 and not more:
+            return groups[0].attend(query, key, value, scaling)[None]
+        parts = [group.attend(query, key, value, scaling) for group in groups]
+        if more:  # tokens that only fill up attend to nothing
+            parts.append(parts[0].new_zeros((more, *parts[0].shape[1:])))
+        return torch.cat(parts)[None]
 
     attention.packed_attention = attend
     try:

@@ -49,25 +49,37 @@ def verify(
     One transfer to the host, one more with a lossy rule. Raises InputError if the target says nothing (NaN).
     """
     depth = int(verified.max()) if draft is not None else 0
+    if draft is None or not depth:
+        return _plain(target, sampling, luck)
     lines = _Lines(verified, depth, target.device)
     judge: _Judge = (_Greedy if sampling.greedy else _Sampled)(target, draft, lines, sampling, luck)
-    if draft is None or not depth:
-        accepted = torch.zeros_like(lines.first)
-        parts = []
+    exact = judge.exact() & lines.judged
+    if stands is None:
+        accepted = exact.long().cumprod(1).sum(1)
     else:
-        exact = judge.exact() & lines.judged
-        if stands is None:
-            accepted = exact.long().cumprod(1).sum(1)
-        else:
-            accepted = torch.from_numpy(stands(exact.cpu().numpy())).to(exact.device)
-        parts = [draft.tokens[:, :depth]]
+        accepted = torch.from_numpy(stands(exact.cpu().numpy())).to(exact.device)
     last = judge.follow(accepted)
-    host = torch.cat([accepted[:, None], last[:, None], judge.sound.expand(len(last), 1), *parts], 1).cpu().numpy()
-    if not host[:, 2].all():
-        raise InputError("the target's logits are not numbers (NaN): its weights are damaged or overflow in this dtype")
+    columns = [accepted[:, None], last[:, None], judge.unsound.expand(len(last), 1), draft.tokens[:, :depth]]
+    host = torch.cat(columns, 1).cpu().numpy()
+    _check(host[:, 2])
     tokens = np.concatenate([host[:, 3:], host[:, 1:2]], 1)
     tokens[np.arange(len(host)), host[:, 0]] = host[:, 1]
     return Verdict(host[:, 0], tokens)
+
+
+def _plain(target: torch.Tensor, sampling: Sampling, luck: torch.Tensor) -> Verdict:
+    """Nobody drafted: one token a row."""
+    best, last = target.max(-1)
+    if not sampling.greedy:
+        last = draw(probabilities(target, sampling), luck[:, 0])
+    host = torch.stack([last, best.isnan()], 1).cpu().numpy()
+    _check(host[:, 1])
+    return Verdict(np.zeros(len(host), np.int64), host[:, :1])
+
+
+def _check(unsound: NDArray[np.int64]) -> None:
+    if unsound.any():
+        raise InputError("the target's logits are not numbers (NaN): its weights are damaged or overflow in this dtype")
 
 
 class _Lines:
@@ -89,8 +101,8 @@ class _Lines:
 
 
 class _Judge(Protocol):
-    sound: torch.Tensor
-    """bool[1, 1], whether the target's logits are numbers."""
+    unsound: torch.Tensor
+    """bool[1, 1], whether some of the target's logits are no numbers."""
 
     def exact(self) -> torch.Tensor:
         """Which draft tokens pass the target's test given those before them, bool[B, D]."""
@@ -101,15 +113,14 @@ class _Judge(Protocol):
 
 class _Greedy:
     def __init__(
-        self, target: torch.Tensor, draft: Draft | None, lines: _Lines, sampling: Sampling, luck: torch.Tensor
+        self, target: torch.Tensor, draft: Draft, lines: _Lines, sampling: Sampling, luck: torch.Tensor
     ) -> None:
         best, self._wanted = target.max(-1)
-        self.sound = ~best.isnan().any().view(1, 1)
+        self.unsound = best.isnan().any().view(1, 1)
         self._draft = draft
         self._lines = lines
 
     def exact(self) -> torch.Tensor:
-        assert self._draft is not None
         return self._draft.tokens[:, : self._lines.depth] == self._wanted[self._lines.of]
 
     def follow(self, accepted: torch.Tensor) -> torch.Tensor:
@@ -118,26 +129,22 @@ class _Greedy:
 
 class _Sampled:
     def __init__(
-        self, target: torch.Tensor, draft: Draft | None, lines: _Lines, sampling: Sampling, luck: torch.Tensor
+        self, target: torch.Tensor, draft: Draft, lines: _Lines, sampling: Sampling, luck: torch.Tensor
     ) -> None:
-        self.sound = ~target.amax(-1).isnan().any().view(1, 1)
+        self.unsound = target.amax(-1).isnan().any().view(1, 1)
         self._p = probabilities(target, sampling)
         self._draft = draft
         self._lines = lines
         self._luck = luck
-        if draft is not None and lines.depth:
-            self._q = probabilities(torch.stack(draft.logits[: lines.depth], 1), sampling)
+        self._q = probabilities(torch.stack(draft.logits[: lines.depth], 1), sampling)
 
     def exact(self) -> torch.Tensor:
-        assert self._draft is not None
         tokens = self._draft.tokens[:, : self._lines.depth]
         chance = ratio(of_token(self._p[self._lines.of], tokens), of_token(self._q, tokens))
         return self._luck[:, 1 : 1 + self._lines.depth].to(chance) < chance
 
     def follow(self, accepted: torch.Tensor) -> torch.Tensor:
         law, depth = self._p[self._lines.first + accepted], self._lines.depth
-        if depth:
-            rejected = self._q[torch.arange(len(accepted), device=law.device), accepted.clamp(max=depth - 1)]
-            full = (accepted == self._lines.verified)[:, None]
-            law = torch.where(full, law, residual(law, rejected))
-        return draw(law, self._luck[:, 0])
+        rejected = self._q[torch.arange(len(accepted), device=law.device), accepted.clamp(max=depth - 1)]
+        full = (accepted == self._lines.verified)[:, None]
+        return draw(torch.where(full, law, residual(law, rejected)), self._luck[:, 0])
