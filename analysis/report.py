@@ -228,7 +228,8 @@ def _provenance(frame: pd.DataFrame, runs: pd.DataFrame, source: Path | None) ->
     values = {name: list(dict.fromkeys(map(_shown, runs[name]))) for name in names}
     chosen = [(name.replace("_", " "), ", ".join(found)) for name, found in values.items() if found not in ([""], [])]
     varied = ", ".join(name.replace("_", " ") for name in names if len(values[name]) > 1)
-    yield page.details(f"All settings{f' ({varied} vary)' if varied else ''}", page.terms(chosen))
+    if chosen:
+        yield page.details(f"All settings{f' ({varied} vary)' if varied else ''}", page.terms(chosen))
 
 
 def _union(abouts: Sequence[dict[str, Any]], key: str) -> list[str]:

@@ -80,7 +80,7 @@ def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {label: {"markersize": 4.5, "linewidth": 1.4} | style for label, style in found.items()}
 
 
-def legend_below(axes: Axes, longest_row: int = 80) -> None:
+def legend_below(axes: Axes, longest_row: int = 84) -> None:
     """The legend under the axes, in as many columns as its labels allow: it hides nothing, however many there are."""
     from matplotlib.transforms import ScaledTranslation
 
