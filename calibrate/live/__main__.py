@@ -27,11 +27,13 @@ def main() -> int:
     inputs = load_inputs(config, _say)
     with _progress(config.policy, len(inputs.requests.workload)) as progress:
         results = run_live(config, inputs, progress)
+    failure, completed = failure_of(results), results.metrics["completed"]
+    if failure is not None and not completed:
+        raise InputError(failure)
     _report(config, results)
-    failure = failure_of(results)
     if failure is not None:
-        kept = f"; what was finished is in {config.output_dir}" if config.output_dir is not None else ""
-        raise InputError(f"{failure} ({results.metrics['completed']} of {results.metrics['injected']} requests{kept})")
+        kept = f"; they are in {config.output_dir}" if config.output_dir is not None else ""
+        raise InputError(f"{failure} ({completed} of {len(results.workload)} requests were finished{kept})")
     if results.interrupted:
         _say(f"interrupted: figures of {config.policy} cover what had happened by then")
         return 130

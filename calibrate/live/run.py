@@ -10,6 +10,7 @@ from calibrate import machine
 from calibrate.live.config import LiveConfig, settings
 from calibrate.live.executor import LiveSettings
 from calibrate.live.outputs import Outputs
+from calibrate.live.passes import PaddedPasses
 from calibrate.live.serve import LiveRun, LiveServer
 from calibrate.live.workload import LiveRequests, live_requests
 from calibrate.pairs import TINY, Pair, load_pair
@@ -23,6 +24,9 @@ from sim.replay.execution import Execution
 from sim.replay.profile import Profile
 from sim.results import Provenance, Results, versions
 from sim.serve import ServerConfig
+
+WITHOUT: dict[str, object] = {"cudagraph_capture_sizes": (), "switch_cost_ms": 0.0, "overlap": False}
+"""Settings of a simulation that this engine has no counterpart of."""
 
 Progress = Callable[[int], None]
 
@@ -100,7 +104,8 @@ def run_live(config: LiveConfig, inputs: LiveInputs | None = None, progress: Pro
     )
     metrics |= {"lossless": run.engine.speculation.rule is None, "failure": run.failure}
     provenance = _provenance(config, inputs, run)
-    return Results(metrics, settings(config), provenance, workload, run.log, slo, run.interrupted, "draftlab-live")
+    recorded = settings(config) | {"draft_kind": inputs.pair.drafter.kind} | WITHOUT
+    return Results(metrics, recorded, provenance, workload, run.log, slo, run.interrupted, "draftlab-live")
 
 
 def _max_model_len(config: LiveConfig, inputs: LiveInputs) -> int:
@@ -166,6 +171,8 @@ def _provenance(config: LiveConfig, inputs: LiveInputs, run: LiveRun) -> Provena
         lossy = f"LOSSY: acceptance rule {rule.name} ({rule.source}) lets tokens stand that the target rejects"
         notes = [lossy, *filter(None, [rule.note]), *notes]
     notes += [policy.note] if policy.note and not (rule and rule.note == policy.note) else []
+    if isinstance(run.executor.passes_of_target, PaddedPasses):
+        notes.append("The target's attention cannot be packed: verification was padded to the longest draft.")
     if config.skip_idle:
         notes.append("Stretches without work were skipped, not waited for.")
     if run.interrupted:
