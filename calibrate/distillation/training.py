@@ -28,7 +28,8 @@ WARM_UP = 30
 DECAY_SHARE = 0.7
 EVALUATIONS = 12
 PATIENCE = 3
-"""Evaluations without a better held-out loss after which training ends."""
+"""Evaluations without a better held-out loss after which training ends, once half of its steps are made: while the
+learning rate is high the loss may stand above where it began."""
 
 Progress = Callable[[str], None]
 
@@ -99,7 +100,7 @@ def train(
     every = max(1, schedule.steps // EVALUATIONS)
     recent: list[float] = []
     draft.train()
-    while state.step < schedule.steps and state.worse < PATIENCE:
+    while state.step < schedule.steps and (state.worse < PATIENCE or 2 * state.step < schedule.steps):
         for group in optimiser.param_groups:
             group["lr"] = schedule.rate(state.step)
         value = loss(draft, batch([texts[index] for index in _chosen(texts, state.step, schedule.seed)], draft))
