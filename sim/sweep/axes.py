@@ -89,15 +89,18 @@ def values_of(parsed: SweepOptions) -> dict[str, tuple[Any, ...]]:
     return values
 
 
-def expand(axes: Mapping[str, Sequence[Any]], baseline: str | None = None) -> list[SimConfig]:
+def expand(axes: Mapping[str, Any], baseline: str | None = None) -> list[SimConfig]:
     """The product of the values as settings, in the order given, seeds innermost; each once, caps and rules resolved.
 
+    axes: setting -> its values, or one value, e.g. {"trace": "sharegpt", "policy": ["none", "dsde"], "seed": range(3)}.
     With a `baseline` that policy, with its own cap and acceptance rule, runs under every combination of the others.
     Raises InputError for a setting or policy that does not exist.
     """
     unknown = set(axes) - {each.name for each in fields(SimConfig)}
     if unknown:
         raise InputError(f"no setting is called {', '.join(sorted(unknown))}")
+    kinds = get_type_hints(SimConfig)
+    axes = {name: _values(values, kinds[name]) for name, values in axes.items()}
     seeds = axes.get("seed", (SimConfig.seed,))
     names = [name for name in axes if name != "seed"]
     configs: list[SimConfig] = []
@@ -131,6 +134,15 @@ def field_docs(config: type) -> dict[str, str]:
             if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(here, ast.Expr):
                 docs[before.target.id] = " ".join(str(ast.literal_eval(here.value)).split())
     return docs
+
+
+def _values(values: Any, kind: Any) -> Sequence[Any]:
+    """One value as a list of one; a setting that is a list itself is one value if it holds no further lists."""
+    if not isinstance(values, list | tuple | range):
+        return [values]
+    if is_list(kind) and not any(isinstance(value, list | tuple) for value in values):
+        return [tuple(values)]
+    return [tuple(value) if isinstance(value, list) else value for value in values]
 
 
 def is_list(kind: Any) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sim.config import OUTPUTS, SimConfig
 from sim.sweep.axes import derived_flags
@@ -17,6 +18,9 @@ from sim.sweep.progress import bar
 from sim.tune.engines import Engine
 from traces.command import parse
 from traces.errors import run_command
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 DESCRIPTION = (
     "The speculation to deploy for a pair, a device, a workload and SLOs: draft length by batch size, checked by "
@@ -74,10 +78,16 @@ def main() -> int:
 
     with ExitStack() as opened:
         directory = options.output_dir or opened.enter_context(tempfile.TemporaryDirectory(prefix="draftlab-tune-"))
-        progress = opened.enter_context(bar())
+        simulate = partial(sweep, directory=directory, jobs=options.jobs, progress=opened.enter_context(bar()))
+        asked: list[SimConfig] = []
+
+        def run(configs: Sequence[SimConfig]) -> DataFrame:
+            asked.extend(configs)
+            return simulate(configs)
+
         advice = advise(
             config,
-            partial(sweep, directory=directory, jobs=options.jobs, progress=progress),
+            run,
             engine=options.engine,
             max_k=options.max_k,
             seeds=options.seeds,
@@ -86,6 +96,7 @@ def main() -> int:
             attainment=options.slo_attainment,
             context_axis=options.context_axis,
         )
+        simulate(asked)  # all is there: it only writes one table of everything
     if options.json:
         print(json.dumps(as_dict(advice), indent=1, allow_nan=False))
     else:

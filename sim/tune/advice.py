@@ -225,6 +225,7 @@ def as_dict(advice: Advice) -> dict[str, Any]:
         "engine": advice.engine,
         **deployed,
         "objective": advice.objective,
+        "seeds": advice.over_none.seeds,
         "gains": {
             name: None
             if gain is None

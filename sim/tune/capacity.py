@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sim.config import SimConfig
+from traces.errors import InputError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -58,7 +59,7 @@ def capacities(
     base: SimConfig, policies: Sequence[str], seeds: Sequence[int], attainment: float, run: Run
 ) -> Mapping[Search, float]:
     """Highest rate within the SLO per policy and seed, in requests per second, or as a factor where `base` replays the
-    trace's own times; 0 where no rate meets it, inf where every rate tried did.
+    trace's own times; 0 where no rate meets it, inf where every rate tried did. Raises InputError where a run fails.
 
     attainment  share of requests that must meet the SLO
     """
@@ -67,6 +68,8 @@ def capacities(
     while going := {search: bracket.next for search, bracket in found.items() if not bracket.done}:
         configs = [at_rate(base, start * rate, policy, seed) for (policy, seed), rate in going.items()]
         frame = run(configs)
+        if frame["error"].notna().any():
+            raise InputError(f"capacity cannot be found: {frame['error'].dropna().iloc[0]}")
         met = dict(
             zip(zip(frame["policy"], frame["seed"], strict=True), frame["slo_attainment"] >= attainment, strict=True)
         )

@@ -59,6 +59,23 @@ def test_the_product_has_seeds_innermost_and_the_baseline_first():
     assert [(each.policy, each.seed) for each in with_baseline] == runs
 
 
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        ({"policy": "none", "seed": range(3)}, 3),
+        ({"goodput": ["ttft:500", "tpot:50"]}, 1),  # one SLO of two limits
+        ({"goodput": [["ttft:500"], ["ttft:900"]]}, 2),
+    ],
+)
+def test_one_value_needs_no_brackets(axes, expected):
+    assert len(expand(axes)) == expected
+
+
+def test_a_setting_that_does_not_exist():
+    with pytest.raises(InputError, match="no setting is called policies"):
+        expand({"policies": ["none"]})
+
+
 def test_caps_of_the_policies_are_named_and_doubles_run_once():
     # dsde's own cap is mean: the default and `mean` are one run
     configs = expand({"policy": ("dsde",), "cap": (None, "mean", "none")})

@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 
 from sim.config import SimConfig
+from sim.sweep import read
 from sim.tune.__main__ import main
 from sim.tune.advice import Gain
 from sim.tune.capacity import capacities
 from sim.tune.engines import check_vllm
-from traces.errors import run_command
+from traces.errors import InputError, run_command
 
 SMALL = ["--trace", "random", "--input-len", "50", "--output-len", "40", "--num-prompts", "30", "--max-num-seqs", "16"]
 SMALL += ["--request-rate", "20", "--seeds", "2", "--max-k", "2", "--policies", "--jobs", "1"]
@@ -43,7 +44,7 @@ def served_up_to(limits: dict[tuple[str, int], float], tried: list[float]):
             rate = float(each.request_rate.removeprefix("trace*"))
             tried.append(rate)
             met = 0.95 if rate <= limits[each.policy, each.seed] else 0.5
-            rows.append({"policy": each.policy, "seed": each.seed, "slo_attainment": met})
+            rows.append({"policy": each.policy, "seed": each.seed, "slo_attainment": met, "error": None})
         return pd.DataFrame(rows)
 
     return run
@@ -72,6 +73,12 @@ def test_an_slo_that_is_never_or_always_met_ends_the_search(limit, expected):
     tried: list[float] = []
     assert search("8", {("none", 0): limit}, tried) == {("none", 0): expected}
     assert len(tried) == 11  # 8 and ten factors of two
+
+
+def test_a_run_that_fails_is_not_an_slo_that_is_missed():
+    failed = pd.DataFrame([{"policy": "none", "seed": 0, "slo_attainment": float("nan"), "error": "boom"}])
+    with pytest.raises(InputError, match="boom"):
+        capacities(SimConfig(request_rate="8"), ["none"], [0], 0.9, lambda _: failed)
 
 
 def tune(monkeypatch, *arguments: object) -> int:
@@ -119,6 +126,7 @@ def test_capacity_with_and_without(monkeypatch, capsys, tmp_path):
     assert set(capacity) == {"none", "schedule"}
     assert 6 < capacity["none"]["mean"] < 12
     assert capacity["schedule"]["mean"] > 1.5 * capacity["none"]["mean"]
+    assert read(tmp_path)["request_rate"].nunique() > 5  # every run is in the table, those of the search too
 
 
 @pytest.mark.parametrize(
