@@ -24,7 +24,7 @@ def _stream(seed: int, stream: int) -> np.random.Generator:
 
 
 class Replay:
-    """Acceptance of one run. Holds one float32 of luck per output token of the workload."""
+    """Acceptance of one run. Holds one float32 of luck per output token, and a copy of the signals that are asked for."""
 
     def __init__(self, windows: Windows, workload: Workload, seed: int) -> None:
         self.windows = windows
@@ -38,6 +38,7 @@ class Replay:
         luck = _stream(seed, _STREAM_LUCK).random(int(ends[-1]) + windows.depth, dtype=np.float32)
         self._luck = np.lib.stride_tricks.sliding_window_view(luck, windows.depth)
         self._single = len(windows.accept) == 1
+        self._on_and_off: dict[str, Table] = {}
 
     @staticmethod
     def _recorded(windows: Windows, workload: Workload, seed: int) -> tuple[Ints, Ints]:
@@ -83,6 +84,12 @@ class Replay:
         luck = self._luck[self._luck_base[batch.request] + batch.emitted, :depth]
         return np.asarray(luck < self.windows.accept[row, :depth])
 
+    def on_and_off(self, name: str) -> Table:
+        """A signal's on-trajectory rows and behind them the off-trajectory ones, put together when first asked for."""
+        if name not in self._on_and_off:
+            self._on_and_off[name] = np.concatenate([self.windows.on[name], self.windows.off[name]])
+        return self._on_and_off[name]
+
 
 class ReplaySignals:
     """Signals of the proposed positions of one step, looked up when a policy asks. See sim.control.executor.Signals."""
@@ -94,6 +101,7 @@ class ReplaySignals:
         self._runs = runs
         self._depth = depth
         self._tables: dict[str, Table] = {}
+        self._places: Ints | None = None
 
     def _table(self, name: str) -> Table:
         """Looked up once per step: a stop rule asks after every draft token."""
@@ -103,18 +111,23 @@ class ReplaySignals:
 
     def _looked_up(self, name: str) -> Table:
         """On-trajectory values up to the first rejection, the off-trajectory ones of that rejection after it."""
-        windows, depth = self._replay.windows, self._depth
+        windows = self._replay.windows
         if name not in windows.on:
             raise InputError(f"acceptance {windows.name} has no signal {name}, which the policy or the rule looks at")
-        values = windows.on[name][self._row, :depth]
-        lost = (self._runs < depth - 1).nonzero()[0]  # rejected before the last proposal
-        if len(lost) and name in windows.off:
-            batch, first = self._batch, self._runs[lost]
-            row = self._replay.row(batch.request[lost], batch.emitted[lost] + first)
-            after = np.arange(depth) - first[:, None] - 1
-            off = windows.off[name].take(row[:, None] * windows.depth + np.maximum(after, 0))
-            values[lost] = np.where(after >= 0, off, values[lost])
-        return values
+        if name not in windows.off:
+            return windows.on[name][self._row, : self._depth]
+        if self._places is None:
+            self._places = self._looked_at()
+        return self._replay.on_and_off(name).take(self._places)
+
+    def _looked_at(self) -> Ints:
+        """Places in `on_and_off` of what is looked at: up to the first rejection, and behind it; int64[B, depth]."""
+        replay, batch, runs = self._replay, self._batch, self._runs
+        rows, width = replay.windows.accept.shape
+        rejected_at = replay.row(batch.request, batch.emitted + runs)
+        on, off = self._row * width, (rows + rejected_at) * width - (runs + 1)
+        position = np.arange(self._depth)
+        return np.where(position > runs[:, None], off[:, None], on[:, None]) + position
 
     @property
     def draft_entropy(self) -> Table:
