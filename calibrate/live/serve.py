@@ -78,7 +78,8 @@ class LiveServer:
         self.executor = LiveExecutor(pair, self.texts, settings, since=self._since if wall else None, costs=costs)
         self.engine = make_engine(self.executor, workload, server, self.log, seed)
         self.executor.prepare(self.engine.speculation.speculates)
-        self._workload = workload
+        self.config = server
+        self.workload = workload
         self._client = client or ClientConfig()
 
     def _since(self) -> float:
@@ -89,7 +90,7 @@ class LiveServer:
     def run(self, progress: Callable[[int], None] | None = None) -> LiveRun:
         """Serve until all requests have ended, Ctrl-C, or a failure of the models: none of them raises."""
         router = routers["round-robin"](np.random.default_rng(0))
-        cluster = Cluster([self.engine], router, self._workload.arrival_s, self._client, progress, self.env)
+        cluster = Cluster([self.engine], router, self.workload.arrival_s, self._client, progress, self.env)
         interrupted, failure = False, None
         if isinstance(self.env, WallEnvironment):
             self.env.restart()
