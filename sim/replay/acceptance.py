@@ -24,7 +24,8 @@ def _stream(seed: int, stream: int) -> np.random.Generator:
 
 
 class Replay:
-    """Acceptance of one run. Holds one float32 of luck per output token, and a copy of the signals that are asked for."""
+    """Acceptance of one run. Holds one float32 of luck per output token of the workload, and a copy of the signals that
+    are asked for."""
 
     def __init__(self, windows: Windows, workload: Workload, seed: int) -> None:
         self.windows = windows
@@ -127,7 +128,7 @@ class ReplaySignals:
         rejected_at = replay.row(batch.request, batch.emitted + runs)
         on, off = self._row * width, (rows + rejected_at) * width - (runs + 1)
         position = np.arange(self._depth)
-        return np.where(position > runs[:, None], off[:, None], on[:, None]) + position
+        return np.asarray(np.where(position > runs[:, None], off[:, None], on[:, None]) + position)
 
     @property
     def draft_entropy(self) -> Table:
