@@ -92,16 +92,18 @@ def admission(survival: NDArray[np.floating], lengths: Ints) -> tuple[NDArray[np
 
     survival float[B, D], not rising with depth; lengths int64[B], slots that there are. Returns admitted int64[N, B]
     and expected accepted tokens float[N]; the first budget is 0, the last is every slot. Prefixes come out by
-    themselves, for survival never rises with depth and equal ones are taken from the shallow end.
+    themselves, for survival never rises with depth and equal ones (to 12 digits) are taken from the shallow end.
     """
     num_seqs, depth = survival.shape
-    slots = np.where(np.arange(depth)[:, None] < lengths, survival.T, -1.0).ravel()  # depth by depth
-    order = np.argsort(-slots, kind="stable")
-    total = int(lengths.sum())
+    values = np.asarray(survival.T, np.float64).ravel()  # depth by depth
+    # one number orders a slot: its survival, falling, to 12 digits, and among equals its place
+    places = (1 << values.size.bit_length()) - 1
+    keys = (-values.view(np.int64) & ~places) | np.arange(values.size)
+    keys = keys[(np.arange(depth)[:, None] < lengths).ravel()]
+    keys.sort()
+    place, total = keys & places, len(keys)
     budgets = np.arange(total + 1) if total < MOST_BUDGETS else np.arange(MOST_BUDGETS + 1) * total // MOST_BUDGETS
-    yields = np.concatenate([[0.0], np.cumsum(slots[order[:total]])])[budgets]
-    portion = np.empty(len(slots), np.int64)  # the first budget that admits the slot
-    portion[order] = np.searchsorted(budgets, np.arange(1, len(slots) + 1))
-    sequence = np.arange(len(slots)) % num_seqs
-    counts = np.bincount(portion * num_seqs + sequence, minlength=(len(budgets) + 1) * num_seqs)
-    return np.cumsum(counts.reshape(-1, num_seqs)[: len(budgets)], axis=0), np.asarray(yields)
+    yields = np.concatenate([[0.0], np.cumsum(values[place])])[budgets]
+    portion = np.repeat(np.arange(1, len(budgets)), budgets[1:] - budgets[:-1])  # the first budget that admits the slot
+    counts = np.bincount(portion * num_seqs + place % num_seqs, minlength=len(budgets) * num_seqs)
+    return np.cumsum(counts.reshape(-1, num_seqs), axis=0), np.asarray(yields)
