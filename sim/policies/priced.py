@@ -36,7 +36,7 @@ from sim.control.batch import DecodeBatch, Floats, Ints
 from sim.control.executor import Outcome, Signals
 from sim.policies.base import LengthPolicy, PolicyContext, policies
 from sim.policies.recent import Recent
-from sim.policies.survival import Mask, OnlineLogistic, chance, verdicts, within
+from sim.policies.survival import Mask, OnlineLogistic, chance, verdicts
 from traces.errors import InputError
 
 START = (0.8, 0.0, 0.3, -0.2, -0.2, -0.2, -0.5)
@@ -134,8 +134,9 @@ class Priced(LengthPolicy):
         if left > 0 and abs(size - num_seqs) <= SAME_SIZE * size:
             self.planned_for = size, left - 1
         else:
-            logit = before[:, None] + self.before.weights[1] * self._log_depth
-            self.plan = self._best(batch, within(np.cumprod(chance(logit), axis=1), batch.remaining - 1))
+            survival = np.cumprod(chance(before + self.before.weights[1] * self._log_depth[:, None]), axis=0)
+            inside = np.arange(self.max_length)[:, None] < batch.remaining - 1
+            self.plan = self._best(batch, np.where(inside, survival, 0.0))
             self.planned_for = num_seqs, REPLAN - 1
         if self.plan.depth == 0:
             return self._probe(batch)
@@ -143,15 +144,18 @@ class Priced(LengthPolicy):
         return np.full(num_seqs, min(self.plan.depth + self.plan.depth // 2 + 1, self.max_length), np.int64)
 
     def _best(self, batch: DecodeBatch, survival: Floats) -> Plan:
-        """The depth and survival with the highest rate; of equal ones the shallowest, then the lowest."""
-        num_seqs, depth = survival.shape
+        """The depth and survival with the highest rate; of equal ones the shallowest, then the lowest.
+
+        survival: float[D, B].
+        """
+        depth, num_seqs = survival.shape
         uniform = np.broadcast_to(np.arange(depth + 1)[:, None], (depth + 1, num_seqs))
         verify_s = self._verify_seconds_many(batch, uniform)
         plain = num_seqs / float(verify_s[0])
         if depth == 0:
             return Plan(0, 1.0, plain, plain)
         draft_s = self._step_seconds_many(batch, uniform) - verify_s
-        self._pass_s = np.diff(draft_s)
+        self._pass_s = draft_s[1:] - draft_s[:-1]
         tokens, gains = _admitted(survival)
         offered = num_seqs * np.arange(depth + 1)
         rate = (num_seqs + gains) / (draft_s[1:, None] + np.interp(tokens, offered, verify_s))
@@ -161,9 +165,10 @@ class Priced(LengthPolicy):
         promised = float(rate.flat[best])
         going = promised * min(max(self.yielded / self.expected, 0.5), 2.0)
         # the slope of the cost over one token per sequence around what the plan verifies: kernels have steps
-        ends = np.clip(tokens.flat[best] + num_seqs * np.array([-0.5, 0.5]), 0, offered[-1])
+        chosen = int(tokens.flat[best])
+        ends = max(chosen - num_seqs / 2, 0.0), min(chosen + num_seqs / 2, num_seqs * depth)
         low, high = np.interp(ends, offered, verify_s)
-        price = going * float(high - low) / float(ends[1] - ends[0])
+        price = going * float(high - low) / (ends[1] - ends[0])
         return Plan(best // len(THRESHOLDS) + 1, price, going, promised)
 
     def _probe(self, batch: DecodeBatch) -> Ints:
@@ -223,19 +228,20 @@ class Priced(LengthPolicy):
 
     def _learn(self, batch: DecodeBatch, judged: Mask, accepted: Mask, log_entropy: Floats) -> None:
         """Re-fit the two models by turns, on the state that the tokens were drafted from."""
-        row, position = judged.nonzero()
-        if len(row) > MOST_VERDICTS:
-            every = -(-len(row) // MOST_VERDICTS)
-            row, position = row[self.steps % every :: every], position[self.steps % every :: every]
-        state = self._current(batch).state
-        surprise = log_entropy - state[:, 2:]
-        features = np.empty((len(row), len(START)))
+        place = judged.ravel().nonzero()[0]
+        if len(place) > MOST_VERDICTS:
+            every = -(-len(place) // MOST_VERDICTS)
+            place = place[self.steps % every :: every]
+        row, position = np.divmod(place, judged.shape[1])
+        state = self._current(batch).state[row]
+        usual = state[:, 2]
+        features = np.empty((len(place), len(START)))
         features[:, 0] = 1.0
         features[:, 1] = self._log_depth[position]
-        features[:, 2:5] = state[row]
-        features[:, 5] = np.where(position > 0, surprise[row, position - 1], 0.0)
-        features[:, 6] = surprise[row, position]
-        verdict = accepted[row, position]
+        features[:, 2:5] = state
+        features[:, 5] = np.where(position > 0, log_entropy.take(place - 1, mode="wrap") - usual, 0.0)
+        features[:, 6] = log_entropy.take(place) - usual
+        verdict = accepted.take(place)
         if self.steps % 2:
             self.at.update(features, verdict)
         else:
@@ -243,11 +249,13 @@ class Priced(LengthPolicy):
 
 
 def _admitted(survival: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """Slots up to depth D whose survival is at least s, and the sum of their survivals: [D, s] each."""
-    num_seqs, depth = survival.shape
-    levels, values = len(THRESHOLDS), survival.ravel()
+    """Slots up to depth D whose survival is at least s, and the sum of their survivals: [D, s] each.
+
+    survival: float[D, B].
+    """
+    depth, levels, values = len(survival), len(THRESHOLDS), survival.ravel()
     met = THRESHOLDS.searchsorted(values, side="right") - 1  # the highest s that is met
-    cell = met + np.tile(levels * np.arange(depth), num_seqs)
+    cell = (met.reshape(survival.shape) + levels * np.arange(depth)[:, None]).ravel()
     count = np.bincount(cell, minlength=depth * levels).reshape(depth, levels)
     total = np.bincount(cell, values, depth * levels).reshape(depth, levels)
     tokens = count[:, ::-1].cumsum(axis=1)[:, ::-1].cumsum(axis=0)

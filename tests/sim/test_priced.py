@@ -97,7 +97,7 @@ def test_price_of_a_token_by_hand():
     # one sequence with chances .8 .8 .8; 1 s, 0.1 a pass and 0.2 a token: 1.8 / 1.3 = 1.385 at depth 1,
     # 2.44 / 1.6 = 1.525 at 2, 2.952 / 1.9 = 1.554 at 3: price 1.554 * 0.2
     made = rule(step=both_paid, verify=verification_paid)
-    plan = made._best(batch([0]), np.array([[0.8, 0.64, 0.512]]))
+    plan = made._best(batch([0]), np.array([[0.8], [0.64], [0.512]]))
     assert plan.depth == 3
     assert plan.price == pytest.approx(2.952 / 1.9 * 0.2)
 
@@ -132,8 +132,9 @@ def test_no_verdict_depends_on_a_later_token():
 
 
 def test_slots_above_each_survival():
-    # .8 .4 | .5 .1: two slots at depth 1 and 1.3 of them expected, four and 1.8 up to depth 2; at least .45: .8 and .5
-    tokens, gains = _admitted(np.array([[0.8, 0.4], [0.5, 0.1]]))
+    # .8 .5 at depth 1, .4 .1 at depth 2: two slots at depth 1 and 1.3 of them expected, four and 1.8 up to depth 2; at
+    # least .45: .8 and .5
+    tokens, gains = _admitted(np.array([[0.8, 0.5], [0.4, 0.1]]))
     assert (tokens[:, 0].tolist(), gains[:, 0].tolist()) == ([2, 4], pytest.approx([1.3, 1.8]))
     at = int(np.searchsorted(THRESHOLDS, 0.45))
     assert THRESHOLDS[at] <= 0.5
