@@ -35,6 +35,7 @@ def server(
     *,
     policy: str = "none",
     cap: str | None = None,
+    rule: str = "lossless",
     arrival: Any = 0.0,
     sampling: Sampling | None = None,
     blocks: int = 10_000,
@@ -59,6 +60,7 @@ def server(
         block_size=block_size,
         policy=policy,
         cap=cap or default_cap(policy),
+        acceptance_rule=rule,
         scheduler=SchedulerConfig(max_num_seqs, tokens, max_model_len, (sampling or Sampling()).temperature),
     )
     settings = LiveSettings(max_num_seqs, max_model_len, depth, sampling or Sampling(), compact, ignore_eos, seed)

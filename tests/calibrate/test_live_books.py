@@ -168,3 +168,19 @@ def test_emitted_tokens_are_the_text() -> None:
     log = run.log.emissions
     counts = np.bincount(log["request"], weights=log["tokens"])
     assert counts.tolist() == [len(text) for text in texts(run)] == [25] * 6
+
+
+@pytest.mark.parametrize("rule", ["typical", "fuzzy:jsd=0.5", "adasd"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_lossy_rules_let_more_tokens_stand(rule: str, temperature: float) -> None:
+    """The log counts the tokens that the rule alone let stand; the books of tokens hold as without it."""
+    prompts = some_prompts(6, LETTERS)
+    options: dict[str, Any] = {"policy": "fixed:k=4", "sampling": Sampling(temperature)}
+    run = serve(model_pair(llama), prompts, 40, rule=rule, **options)
+    log = run.log.emissions
+    assert 0 < log["lossy"].sum() <= log["accepted"].sum()
+    assert (log["lossy"] <= log["accepted"]).all()
+    assert [len(text) for text in texts(run)] == [40] * 6
+    exact = serve(model_pair(llama), prompts, 40, **options).log.emissions
+    assert exact["lossy"].sum() == 0
+    assert len(log["tokens"]) < len(exact["tokens"])
