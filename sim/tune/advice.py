@@ -45,8 +45,8 @@ class Gain:
         return "no, it is worse" if self.high < 1 else "no, within noise"
 
     def __str__(self) -> str:
-        middle, low, high = (f"{100 * (value - 1):+.1f}" for value in (self.ratio, self.low, self.high))
-        return f"{middle} % [{low}, {high}]" if self.low == self.low else f"{middle} % [one seed: no interval]"
+        interval = f"95 % {self.low:.3f} to {self.high:.3f}" if self.low == self.low else "one seed, no interval"
+        return f"{self.ratio:.3f}x ({interval})"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def write(advice: Advice) -> None:
 
 
 def _verdict(advice: Advice) -> list[str]:
-    over = f"{advice.objective} better than without speculation by {advice.over_none}"
+    over = f"{advice.over_none} of the speed without speculation, by {advice.objective}"
     return [
         f"deploy the schedule?         {advice.over_none.verdict}: {over}",
         f"instead of {advice.best_k}?       {advice.over_fixed.verdict}: {advice.over_fixed}",
@@ -60,14 +60,14 @@ def _reasons(advice: Advice) -> list[str]:
     pays = f"{until(found.crossover())} with the best K; {until(found.crossover(k))} with K = {k}"
     lines = [
         f"speculation pays             {pays}",
-        f"best policy                  {best}: {advice.best_over_none} ({advice.best_over_none.verdict})",
+        f"best policy                  {best}: {advice.best_over_none}, {advice.best_over_none.verdict}",
     ]
     if advice.capacity_gain is not None:
         slo = " ".join(advice.config.goodput)
         unit = "times the trace's density" if (advice.config.request_rate or "").startswith("trace") else "requests/s"
         without, with_ = (advice.capacity[spec][0] for spec in (NONE, advice.policy))
         gain = advice.capacity_gain
-        ratio = f"{gain} ({gain.verdict})" if gain.ratio == gain.ratio else "no ratio"
+        ratio = f"{gain}, {gain.verdict}" if gain.ratio == gain.ratio else "no ratio"
         lines.append(
             f"capacity within {slo}  {number(without)} {unit} without, {number(with_)} with the schedule: {ratio}"
         )
