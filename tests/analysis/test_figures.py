@@ -127,7 +127,7 @@ def test_png_too(tmp_path):
 
 def test_a_long_legend_makes_the_figure_higher_and_not_the_plot_smaller():
     few, many = (draw(analysis.latency, frame(policies)).get_size_inches()[1] for policies in (("dsde",), TWELVE))
-    assert many > few + 0.5
+    assert many > few + 0.3  # two more lines of 0.17 inch
 
 
 def test_twelve_series_are_told_apart_without_colour():
