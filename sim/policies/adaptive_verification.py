@@ -35,6 +35,8 @@ class AdaptiveVerification(LengthPolicy):
             raise InputError(f"policy adaptive-verification: k is {k}, expected 0 or more")
         self.max_length = k
         self.model = OnlineLogistic((0.0, 1.0, 0.0))
+        self._of: Signals | None = None  # signals of the draft that was trimmed last, and the features made of them
+        self._drafted: Floats
         self._step_seconds = context.step_seconds
         self._verify_seconds_many = context.verify_seconds_many
 
@@ -43,7 +45,8 @@ class AdaptiveVerification(LengthPolicy):
 
     def trim(self, batch: DecodeBatch, proposed: Ints, signals: Signals) -> Ints:
         depth = int(proposed.max())
-        survival = np.cumprod(self.model(_features(signals, depth)), axis=1)
+        self._of, self._drafted = signals, _features(signals, depth)
+        survival = np.cumprod(self.model(self._drafted), axis=1)
         admitted, accepted = admission(survival, proposed)
         verify_s = self._verify_seconds_many(batch, admitted)
         draft_s = self._step_seconds(batch, proposed) - verify_s[-1]  # the last budget verifies all that was drafted
@@ -54,7 +57,8 @@ class AdaptiveVerification(LengthPolicy):
         depth = int(outcome.verified.max())
         if depth:
             judged, accepted = verdicts(outcome, depth)
-            self.model.update(_features(outcome.signals, depth)[judged], accepted[judged])
+            known = self._drafted[:, :depth] if outcome.signals is self._of else _features(outcome.signals, depth)
+            self.model.update(known[judged], accepted[judged])
 
 
 def _features(signals: Signals, depth: int) -> Floats:

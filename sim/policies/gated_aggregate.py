@@ -16,7 +16,7 @@ import numpy as np
 from sim.control.batch import DecodeBatch, Floats, Ints
 from sim.control.executor import Outcome
 from sim.policies.base import LengthPolicy, PolicyContext, policies
-from sim.policies.survival import OnlineLogistic, chance, logit, verdicts, within
+from sim.policies.survival import OnlineLogistic, chance, logit, verdicts
 from traces.errors import InputError
 
 FADE = 0.7
@@ -69,8 +69,9 @@ class GatedAggregate(LengthPolicy):
         slot = batch.slot
         confidence = np.where(self.known[slot], self.confidence[slot], self.typical)
         w = self.model.weights
-        logits = (w[0] + w[1] * confidence)[:, None] + w[2] * np.arange(1, self.max_length + 1)
-        return within(np.cumprod(chance(logits), axis=1), batch.remaining - 1)
+        depth = np.arange(1, self.max_length + 1)[:, None]
+        survival = np.cumprod(chance((w[0] + w[1] * confidence) + w[2] * depth), axis=0)
+        return np.where(depth < batch.remaining, survival, 0.0).T
 
     def _gate(self, batch: DecodeBatch, chains: Floats) -> int:
         """The depth of this step."""
@@ -111,6 +112,10 @@ class GatedAggregate(LengthPolicy):
         """From what the chains were made of: the confidence before this step."""
         judged, accepted = verdicts(outcome, depth)
         confidence = np.where(self.known[batch.slot], self.confidence[batch.slot], self.typical)
-        row, position = judged.nonzero()
-        features = np.stack([np.ones(len(row)), confidence[row], position + 1.0], axis=1)
-        self.model.update(features, accepted[row, position])
+        place = judged.ravel().nonzero()[0]
+        row, position = np.divmod(place, depth)
+        features = np.empty((len(place), 3))
+        features[:, 0] = 1.0
+        features[:, 1] = confidence[row]
+        features[:, 2] = position + 1
+        self.model.update(features, accepted.take(place))

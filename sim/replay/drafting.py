@@ -95,13 +95,13 @@ class TokenByToken:
             return np.asarray(self.cost.seconds(*chain(behind, known, lengths, padded=False)).sum(axis=1))
         # every alternative makes the same passes of all sequences, only more or fewer of them
         drafted = lengths.max(axis=1)
-        new = np.full(int(drafted.max()), len(batch))
-        kv = batch.sum_known_tokens + len(batch) * np.arange(len(new))
-        pairs = kv.copy()
-        new[:1] = total = int(behind.sum())
-        pairs[:1] = int(behind @ known) - triangle(behind, total)
-        seconds = self.cost.seconds(new, kv, pairs, len(batch))
-        return np.asarray(np.concatenate([[0.0], seconds.cumsum()])[drafted])
+        num_seqs, read, total = len(batch), batch.sum_known_tokens, int(behind.sum())
+        new, pairs, seconds = total, int(behind @ known) - triangle(behind, total), [0.0]
+        for _ in range(int(drafted.max())):
+            seconds.append(seconds[-1] + self.cost.seconds(new, read, pairs, num_seqs))
+            read += num_seqs
+            new, pairs = num_seqs, read
+        return np.array(seconds)[drafted]
 
     def cached_tokens(self, batch: DecodeBatch, proposed: Ints, accepted: Ints, drafted: int) -> Ints:
         """It never processes the last token it proposes itself."""
