@@ -160,8 +160,8 @@ def test_rate_that_is_no_number():
 
 
 def test_pareto_front():
-    # throughput up, latency down: (3, 3) is beaten by (3, 2), (1, 2) by (3, 2); equal points count once
-    points = np.array([[1, 1], [1, 2], [3, 3], [3, 2], [5, 9], [5, 9]], float)
+    # throughput up, latency down: (3, 3), (1, 2) and (2, 2) are beaten by (3, 2); equal points count once
+    points = np.array([[1, 1], [1, 2], [2, 2], [3, 3], [3, 2], [5, 9], [5, 9]], float)
     assert pareto_front(points, True, False).tolist() == [[1, 1], [3, 2], [5, 9]]
 
 
