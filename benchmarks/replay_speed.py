@@ -18,6 +18,8 @@ import time
 
 import simpy
 
+from sim.replay.bundled import DEFAULT
+
 
 def timeout_cost_us(events: int = 200_000) -> float:
     """CPU microseconds of one SimPy process that yields timeouts and does nothing else."""
@@ -33,7 +35,7 @@ def timeout_cost_us(events: int = 200_000) -> float:
     return (time.process_time() - start) / events * 1e6
 
 
-def measure(trace: str, rate: str, num_prompts: int, policy: str) -> None:
+def measure(trace: str, rate: str, acceptance: str, num_prompts: int, policy: str) -> None:
     """One run in this process; prints a JSON line."""
     from sim.cluster import Cluster
     from sim.config import SimConfig
@@ -51,7 +53,14 @@ def measure(trace: str, rate: str, num_prompts: int, policy: str) -> None:
 
     Cluster.run = timed  # type: ignore[method-assign]
     is_file = "." in trace
-    config = SimConfig(trace=trace, request_rate=rate, num_prompts=num_prompts, policy=policy, oversample=is_file)
+    config = SimConfig(
+        trace=trace,
+        request_rate=rate,
+        acceptance=acceptance,
+        num_prompts=num_prompts,
+        policy=policy,
+        oversample=is_file,
+    )
     run = simulate(config, load_inputs(config))
     with tempfile.TemporaryDirectory() as directory:
         run.save(directory)
@@ -70,14 +79,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", default="azure-conv")
     parser.add_argument("--request-rate", default=None)
+    parser.add_argument("--acceptance", default=DEFAULT)
     parser.add_argument("--num-prompts", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--policies", nargs="+", default=["dsde", "fixed:k=4", "none"])
     parser.add_argument("--repeats", type=int, default=3, help="of runs below 20,000 requests; the fastest is shown")
-    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        trace, rate, num_prompts, policy = options.measure
-        measure(trace, rate, int(num_prompts), policy)
+        trace, rate, acceptance, num_prompts, policy = options.measure
+        measure(trace, rate, acceptance, int(num_prompts), policy)
         return
     rate = options.request_rate or "22.1"  # four times the 5.53 req/s of azure-conv
     bare = min(timeout_cost_us() for _ in range(3))
@@ -85,7 +95,8 @@ def main() -> None:
     print("requests policy          steps  batch  loop s  us/step  x timeout  process s  peak MB  completed")
     for num_prompts in options.num_prompts:
         for policy in options.policies:
-            command = [sys.executable, __file__, "--measure", options.trace, rate, str(num_prompts), policy]
+            inputs = [options.trace, rate, options.acceptance, str(num_prompts)]
+            command = [sys.executable, __file__, "--measure", *inputs, policy]
             repeats = options.repeats if num_prompts < 20_000 else 1
             runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(repeats)]
             best = min(runs, key=lambda run: run["loop_s"])
