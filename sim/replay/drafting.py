@@ -101,7 +101,7 @@ class TokenByToken:
             seconds.append(seconds[-1] + self.cost.seconds(new, read, pairs, num_seqs))
             read += num_seqs
             new, pairs = num_seqs, read
-        return np.array(seconds)[drafted]
+        return np.asarray(np.array(seconds)[drafted])
 
     def cached_tokens(self, batch: DecodeBatch, proposed: Ints, accepted: Ints, drafted: int) -> Ints:
         """It never processes the last token it proposes itself."""
