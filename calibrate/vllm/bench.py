@@ -60,12 +60,13 @@ class BenchRun:
     @property
     def chunks(self) -> NDArray[np.int64]:
         """Chunks of each request after its first: decode steps that it took part in."""
-        return np.bincount(self.timings.chunk_request, minlength=len(self)) - 1
+        counts: NDArray[np.int64] = np.bincount(self.timings.chunk_request, minlength=len(self)) - 1
+        return counts
 
     @property
     def accepted(self) -> NDArray[np.int64]:
         """Draft tokens of each request that stood: what it got beyond one token a step."""
-        return np.maximum(self.output_tokens - 1 - self.chunks, 0)
+        return np.asarray(np.maximum(self.output_tokens - 1 - self.chunks, 0))
 
     def cached_tokens(self, block_size: int) -> NDArray[np.int64]:
         """Prompt tokens that a warm prefix cache holds: whole blocks, all but the last token [C]."""
@@ -94,7 +95,8 @@ class BenchRun:
     def steps(self, cached: NDArray[np.int64] | None = None) -> EngineSteps:
         """The engine steps of a run without speculation, from when chunks came; seconds include the host between steps.
 
-        Assumes that a prompt is prefilled in one step, which ends with its first chunk.
+        Assumes that a prompt is prefilled in one step, which ends with its first chunk. Steps whose chunks came late,
+        together with others, are left out.
         """
         t = self.timings
         prompt = t.prompt_tokens - (0 if cached is None else cached)
@@ -109,6 +111,11 @@ class BenchRun:
         # after a pause the step begins with the first request that found the engine idle
         in_flight = (t.start_s[:, None] <= begin_s + 1e-9) & ((t.start_s + t.e2el_s)[:, None] > begin_s + 1e-9)
         busy = np.asarray(in_flight.any(axis=0))
+        # several chunks of a request at once: the client was held up, and when those steps ended is lost
+        places = np.unique(step * len(self) + request, return_counts=True)
+        late = np.zeros(len(end_s) + 1, np.bool_)
+        late[places[0][places[1] > 1] // len(self)] = True
+        late[1:] |= late[:-1].copy()
         count = len(end_s)
         return EngineSteps(
             contexts=np.bincount(step[first], minlength=count).astype(np.float64),
@@ -117,7 +124,7 @@ class BenchRun:
             generation_tokens=np.bincount(step[~first], minlength=count).astype(np.float64),
             seconds=end_s - begin_s,
             kv_tokens=np.bincount(step, prompt[request] + place, count).astype(np.float64),
-        ).take(busy)
+        ).take(busy & ~late[:-1])
 
 
 def read_bench(path: Path) -> BenchRun:
