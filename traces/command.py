@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from traces.errors import InputError
@@ -17,6 +19,7 @@ def parse(config: type[Config], prog: str, description: str, args: Sequence[str]
     """Parse `args` (default: sys.argv[1:]) into `config`. A wrong command line raises `InputError` with one line."""
     import tyro
 
+    _refuse_empty(sys.argv[1:] if args is None else args, prog)
     captured = io.StringIO()
     options = (tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff, tyro.conf.DisallowNone)
     try:
@@ -26,6 +29,13 @@ def parse(config: type[Config], prog: str, description: str, args: Sequence[str]
         if exit_.code in (0, None):
             raise
         raise InputError(_first_sentence(captured.getvalue(), prog)) from None
+
+
+def _refuse_empty(args: Sequence[str], prog: str) -> None:
+    """An empty word is a variable of the shell that is not set; as a path it would be the working directory."""
+    for before, word in pairwise(["an argument", *args]):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            raise InputError(f"{word[:-1] or before}: expected a value, got an empty one (see python -m {prog} --help)")
 
 
 def _first_sentence(box: str, prog: str) -> str:
@@ -41,9 +51,14 @@ def _first_sentence(box: str, prog: str) -> str:
             rules += 1
         elif rules == 1 and content:
             message.append(content)
-    sentence = " ".join(message)
+    sentence = re.sub(r"(?<=Expected one of )\(.*?\)", _choices, " ".join(message))
     wrong_type = re.match(r"Error parsing (--\S+): .*?(INT|FLOAT).*? instantiated from \['(.*?)'\]", sentence)
     if wrong_type:
         flag, kind, value = wrong_type.groups()
         sentence = f"{flag} {value}: expected {'a whole number' if kind == 'INT' else 'a number'}"
     return f"{sentence} (see python -m {prog} --help)"
+
+
+def _choices(found: re.Match[str]) -> str:
+    """tyro's list of choices in one order, without the None that stands for leaving the flag out."""
+    return ", ".join(sorted(set(re.findall(r"'(.*?)'", found[0])) - {"None"}))

@@ -21,6 +21,8 @@ from sim.policies.caps import Cap
 from traces.registry import Registry
 
 HOOKS = ("lengths", "stop", "trim", "accept", "observe")
+LARGEST_OPTION = 2**31 - 1
+"""Of whole-number options: sums over a batch stay whole numbers of 64 bits."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sim.control.batch import DecodeBatch, Ints
-from sim.policies.base import LengthPolicy, PolicyContext, policies
+from sim.policies.base import LARGEST_OPTION, LengthPolicy, PolicyContext, policies
 from sim.policies.json_option import load_json
 from traces.errors import InputError
 
@@ -43,12 +43,12 @@ class BatchTable(LengthPolicy):
 
     def __init__(self, context: PolicyContext, table: str = PUBLISHED, k: int | None = None) -> None:
         value = load_json(table, f"{WHAT}: option table")
-        if isinstance(value, dict):
-            if value.get(KEY) is None:
-                raise InputError(f"{WHAT}: the configuration has no {KEY}; for one K throughout use fixed:k=K")
-            k = _whole(value.get("num_speculative_tokens"), "num_speculative_tokens") if k is None else k
-            value = value[KEY]
-        rows = parse_table(value)
+        config = value if isinstance(value, dict) else {KEY: value}
+        if config.get(KEY) is None:
+            raise InputError(f"{WHAT}: the configuration has no {KEY}; for one K throughout use fixed:k=K")
+        rows = parse_table(config[KEY])
+        if k is None and config is value:
+            k = _whole(config.get("num_speculative_tokens"), "num_speculative_tokens")
         if k is not None and k < 1:
             raise InputError(f"{WHAT}: the longest draft is {k}, expected at least 1")
         self.table = lookup(rows, max(row[2] for row in rows) if k is None else k, context.num_slots)
@@ -89,8 +89,8 @@ def _row(row: Any) -> Row:
 def _whole(value: Any, where: str) -> int:
     """An integer, also as 3.0, "3" or true: what vLLM's configuration takes for one."""
     try:
-        if isinstance(value, str) or value == int(value):
+        if (isinstance(value, str) or value == int(value)) and abs(int(value)) <= LARGEST_OPTION:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise InputError(f"{WHAT}: {where}: {value!r} is no whole number")
+    raise InputError(f"{WHAT}: {where}: {value!r} is no whole number of at most {LARGEST_OPTION}")

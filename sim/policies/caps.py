@@ -75,7 +75,7 @@ def minimum() -> Cap:
 
 @caps.register("quantile")
 def quantile(q: float = 0.75) -> Cap:
-    """The q-quantile of the batch, rounded up; q in [0, 1] [O]."""
+    """The q-quantile of the batch, rounded up; q in [0, 1], .75 unless given [O]."""
     if not 0 <= q <= 1:
         raise InputError(f"cap quantile: q is {q}, expected 0 to 1")
     return _by_lengths(lambda lengths: math.ceil(np.quantile(lengths, q)))
@@ -83,7 +83,7 @@ def quantile(q: float = 0.75) -> Cap:
 
 @caps.register("fixed")
 def fixed(c: int = 4) -> Cap:
-    """A constant c >= 0 [O]."""
+    """A constant c >= 0, 4 unless given [O]."""
     if c < 0:
         raise InputError(f"cap fixed: c is {c}, expected 0 or more")
     return lambda batch, lengths: c

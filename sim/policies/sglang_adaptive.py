@@ -25,7 +25,7 @@ import numpy as np
 
 from sim.control.batch import DecodeBatch, Ints
 from sim.control.executor import Outcome
-from sim.policies.base import LengthPolicy, PolicyContext, policies
+from sim.policies.base import LARGEST_OPTION, LengthPolicy, PolicyContext, policies
 from sim.policies.json_option import load_json
 from traces.errors import InputError
 
@@ -144,8 +144,11 @@ def _range(key: str, shared: dict[str, Any], own: Any) -> Range:
         if name != "candidate_steps" and not (isinstance(value, (int, float)) and math.isfinite(value)):
             raise InputError(f"{WHAT}: batch size {key}: {name} is {value!r}, expected a number")
     steps = options.get("candidate_steps")
-    if not isinstance(steps, list) or not steps or any(type(step) is not int or step < 0 for step in steps):
-        raise InputError(f"{WHAT}: batch size {key}: candidate_steps is {steps!r}, expected whole numbers >= 0")
+    known = range(LARGEST_OPTION + 1)
+    if not isinstance(steps, list) or not steps or any(type(step) is not int or step not in known for step in steps):
+        raise InputError(
+            f"{WHAT}: batch size {key}: candidate_steps is {steps!r}, expected whole numbers from 0 to {LARGEST_OPTION}"
+        )
     made = Range(**{**options, "candidate_steps": sorted(set(steps))})
     if not 0 < made.ema_alpha <= 1 or made.warmup_batches < 0 or made.update_interval < 1:
         raise InputError(

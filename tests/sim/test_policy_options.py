@@ -28,7 +28,12 @@ def test_json_is_one_value(options, expected):
     assert call_with_options(keep, "test", options) == expected
 
 
-@pytest.mark.parametrize("options", ["k=3,a.json", "b=1", "k=", "k=x", "[1],[2]"])
+@pytest.mark.parametrize("options", ["k=3,a.json", "b=1", "k=", "k=x", "[1],[2]", "k=3,k=4", "k=2147483648"])
 def test_bad_options(options):
     with pytest.raises(InputError, match="test"):
         call_with_options(keep, "test", options)
+
+
+def test_the_largest_option():
+    # what adds up over a batch of 256 stays below 2^63: 256 * (2^31 - 1) < 2^39
+    assert call_with_options(keep, "test", "k=2147483647") == ("", 2**31 - 1)
