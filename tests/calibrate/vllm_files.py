@@ -67,17 +67,13 @@ def response_text(drafted: list[int], accepted: list[int], tokens: int) -> str:
     return json.dumps({"usage": {"completion_tokens": tokens}, "metrics": {"speculative_decoding": told}})
 
 
-def closed_loop(
-    path: Path, base_ms: float = 50.0, per_request_ms: float = 5.0, per_prompt_token_ms: float = 1.0
-) -> Path:
-    """Two requests that arrive together at an idle server, no speculation.
+def closed_loop(path: Path) -> Path:
+    """Two requests that arrive together at an idle server: 50 ms a pass, 1 ms a token, 4 ms a sequence; no speculation.
 
-    Step 0 prefills 20 tokens (50 + 5 + 20 = 75 ms), as the second request comes a moment after the first. Step 1
-    prefills 40 tokens and decodes one (50 + 10 + 40 = 100 ms). Steps 2, 3 decode two (60 ms each), step 4 one (55 ms).
+    Step 0 prefills 20 tokens (50 + 20 + 4 = 74 ms), as the second request comes a moment after the first. Step 1
+    prefills 40 and decodes one (50 + 41 + 8 = 99 ms). Steps 2, 3 decode two (50 + 2 + 8 = 60), step 4 one (55 ms).
     """
-    alone, pair = base_ms + per_request_ms, base_ms + 2 * per_request_ms
-    steps = [alone + 20 * per_prompt_token_ms, pair + 40 * per_prompt_token_ms, pair, pair, alone]
-    s = [ms / 1e3 for ms in steps]
+    s = [0.074, 0.099, 0.060, 0.060, 0.055]
     first = {"prompt": 20, "output": 4, "start": 10.0, "ttft": s[0], "gaps": s[1:4]}
     second = {"prompt": 40, "output": 4, "start": 10.0001, "ttft": s[0] + s[1] - 1e-4, "gaps": s[2:5]}
     return bench_file(path, [first, second], duration=sum(s))
