@@ -19,7 +19,7 @@ from traces.errors import InputError
 
 TINY, SMOLLM2, EAGLE = "tiny", "smollm2", "eagle"
 SMOLLM2_EAGLE = Path(__file__).parent / "data" / "eagle-smollm2"
-DEFAULT_DRAFT = {TINY: DRAFTS[0], SMOLLM2: "skip:14,16,18"}
+DEFAULT_DRAFT = {TINY: DRAFTS[0], SMOLLM2: EAGLE}
 
 
 @dataclass(frozen=True)
