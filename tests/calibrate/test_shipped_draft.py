@@ -29,4 +29,5 @@ def test_it_was_trained_for_the_target_that_is_loaded() -> None:
 def test_held_out_figures_are_of_all_embedded_prompts() -> None:
     found = json.loads((FOLDER / "evaluation.json").read_text(encoding="utf-8"))
     assert found["prompts"] == 96
-    assert set(found["greedy"]) == set(found["sampled"]) and len(found["greedy"]) == 9  # 8 tasks and all of them
+    assert set(found["greedy"]) == set(found["sampled"])
+    assert len(found["greedy"]) == 9  # 8 tasks and all of them
