@@ -20,6 +20,9 @@ from traces.errors import InputError
 Events = Generator[simpy.Event, None, None]
 
 
+MOST_THINK_TIME_S = 1e9
+
+
 @dataclass(frozen=True)
 class ClientConfig:
     """The load generator.
@@ -35,8 +38,8 @@ class ClientConfig:
     def __post_init__(self) -> None:
         if self.max_concurrency is not None and self.max_concurrency < 1:
             raise InputError(f"max concurrency is {self.max_concurrency}, expected at least 1")
-        if not 0 <= self.think_time_s < float("inf"):
-            raise InputError(f"think time is {self.think_time_s} s, expected 0 or more")
+        if not 0 <= self.think_time_s <= MOST_THINK_TIME_S:
+            raise InputError(f"think time is {self.think_time_s} s, expected 0 or more, at most {MOST_THINK_TIME_S:g}")
         if self.think_time_s and self.max_concurrency is None:
             raise InputError("think time needs a closed loop: give --max-concurrency too")
 

@@ -37,7 +37,8 @@ class SimConfig(TraceOptions):
     wrote, or synthetic: iid:A, positions:A,B,..., regimes."""
 
     acceptance_rate: float | None = None
-    """Tilt the acceptance source to this mean chance per draft token."""
+    """Tilt the acceptance source until the first token of a draft is accepted with this mean chance; the chances of
+    later ones, if reached, move with it."""
 
     max_concurrency: int | None = None
     """Closed loop: at most this many requests in flight; arrival times are then the earliest times (vLLM's bench)."""

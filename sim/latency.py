@@ -235,9 +235,11 @@ def _peaks(timings: Timings, finished: Mask, chunks: Mask, since_s: float) -> di
     start = (start_s - origin_s).astype(np.int64)
     end = (timings.start_s[finished] + timings.e2el_s[finished] - origin_s).astype(np.int64)
     chunk = (timings.chunk_s[chunks] - origin_s).astype(np.int64)
-    concurrent = np.cumsum(np.bincount(start, minlength=end.max() + 2) - np.bincount(end + 1, minlength=end.max() + 2))
+    # by sorting, not by a table of seconds: a run may last longer than memory has bytes
+    begun, over = np.arange(1, len(start) + 1), np.searchsorted(np.sort(end), np.sort(start))
+    _, second = np.unique(chunk, return_inverse=True)
     return {
-        "max_output_tokens_per_s": float(np.bincount(chunk).max(initial=0)),
-        "max_concurrent_requests": int(concurrent.max()),
-        "peak_output_tokens_per_s": float(np.bincount(chunk, timings.chunk_tokens[chunks]).max(initial=0)),
+        "max_output_tokens_per_s": float(np.bincount(second).max(initial=0)),
+        "max_concurrent_requests": int((begun - over).max()),
+        "peak_output_tokens_per_s": float(np.bincount(second, timings.chunk_tokens[chunks]).max(initial=0)),
     }

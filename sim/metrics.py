@@ -161,17 +161,22 @@ def time_split(steps: Columns, duration_s: float, since_s: float, num_replicas: 
     """Seconds of draft, verify, prefill and host, their shares of the sum, and the idle share of the wall clock.
 
     Beside them switch_, part of the host's time; hidden_draft_, which ran beside the target's pass and is in no sum;
-    and wasted_draft_, drafting ahead that was thrown away. Their shares are of the same sum.
+    and wasted_draft_, drafting ahead that was thrown away. Their shares are of the same sum. Of a step during which
+    the warm-up ended, at since_s, every part counts by the share of the step after that: where in it a part ran is
+    not recorded.
     """
-    seconds = {part: float(steps[f"{part}_s"].sum()) for part in ("draft", "verify", "prefill", "host")}
+    length_s = steps["end_s"] - steps["start_s"]
+    within_s = steps["end_s"] - np.maximum(steps["start_s"], since_s)
+    counts = np.divide(within_s, length_s, out=np.ones_like(length_s), where=length_s > 0)
+    seconds = {part: float((steps[f"{part}_s"] * counts).sum()) for part in ("draft", "verify", "prefill", "host")}
     total_s = sum(seconds.values())
     replicas = num_replicas or int(steps["replica"].max(initial=0)) + 1
-    busy_s = float((steps["end_s"] - np.maximum(steps["start_s"], since_s)).sum())
+    busy_s = float(within_s.sum())
     split: dict[str, Any] = {f"{part}_time_s": value for part, value in seconds.items()}
     split |= {f"{part}_time_share": ratio(value, total_s) for part, value in seconds.items()}
     split["busy_time_s"] = busy_s
     for part in ("switch", "hidden_draft", "wasted_draft"):
-        split[f"{part}_time_s"] = float(steps[f"{part}_s"].sum())
+        split[f"{part}_time_s"] = float((steps[f"{part}_s"] * counts).sum())
         split[f"{part}_time_share"] = ratio(split[f"{part}_time_s"], total_s)
     # rounding may leave the sum of the steps a hair above the clock
     split["idle_share"] = max(0.0, 1 - busy_s / (replicas * duration_s)) if duration_s > 0 else None

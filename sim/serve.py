@@ -25,6 +25,7 @@ from traces.errors import InputError
 from traces.workload import Workload
 
 _STREAM_ROUTER, _STREAM_POLICY = 103, 104
+MOST_REPLICAS = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class ServerConfig:
     router: str = "round-robin"
 
     def __post_init__(self) -> None:
-        if self.num_replicas < 1:
-            raise InputError(f"number of replicas is {self.num_replicas}, expected at least 1")
+        if not 1 <= self.num_replicas <= MOST_REPLICAS:
+            raise InputError(f"number of replicas is {self.num_replicas}, expected at least 1, at most {MOST_REPLICAS}")
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,10 @@ def load(options: TraceOptions | str | Path, **fields: object) -> Workload:
 def _check(options: TraceOptions) -> None:
     if options.num_prompts is not None and not 1 <= options.num_prompts <= MAX_NUM_PROMPTS:
         raise InputError(f"--num-prompts {options.num_prompts}: expected a whole number from 1 to {MAX_NUM_PROMPTS}")
-    if options.skip_requests < 0:
-        raise InputError(f"--skip-requests {options.skip_requests}: expected a whole number of at least 0")
+    if not 0 <= options.skip_requests <= MAX_NUM_PROMPTS:
+        raise InputError(
+            f"--skip-requests {options.skip_requests}: expected a whole number from 0 to {MAX_NUM_PROMPTS}"
+        )
     for field, tokens in (("input_len", options.input_len), ("output_len", options.output_len)):
         if tokens is not None and not 1 <= tokens <= MAX_TOKENS:
             raise InputError(f"{flag(field)} {tokens}: expected a whole number from 1 to {MAX_TOKENS}")

@@ -18,6 +18,8 @@ from sim.control.speculation import Speculation, fit_to_budget
 from traces.errors import InputError
 from traces.workload import Workload
 
+MOST_SEQS = 1_000_000
+
 
 @dataclass(frozen=True)
 class SchedulerConfig:
@@ -38,6 +40,8 @@ class SchedulerConfig:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.max_num_seqs > MOST_SEQS:
+            raise InputError(f"max_num_seqs is {self.max_num_seqs}, expected at most {MOST_SEQS}")
         if not 0 <= self.temperature < float("inf"):
             raise InputError(f"temperature is {self.temperature}, expected 0 or more")
 

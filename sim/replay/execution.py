@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from sim.replay.cost import ForwardCost
 from traces.errors import InputError
+
+MOST_SWITCH_COST_MS = 1e6
+MOST_TOKENS = 2**31 - 1
+"""Of a graph size."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Execution:
     overlap: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.switch_cost_ms) and self.switch_cost_ms >= 0):
-            raise InputError(f"--switch-cost-ms is {self.switch_cost_ms}, expected a finite number >= 0")
+        if not 0 <= self.switch_cost_ms <= MOST_SWITCH_COST_MS:
+            raise InputError(f"--switch-cost-ms is {self.switch_cost_ms}, expected 0 to {MOST_SWITCH_COST_MS:g}")
 
     def costs(self, cost: ForwardCost) -> ForwardCost:
         """A model's cost with the graph sizes of these options."""
@@ -42,7 +45,9 @@ class Execution:
 def capture_sizes(words: Sequence[str]) -> tuple[int, ...]:
     """`["1", "2", "4,8"]` -> (1, 2, 4, 8), sorted, without repeats. Raises InputError."""
     sizes = [size for word in words for size in word.split(",") if size]
-    wrong = [size for size in sizes if not (size.isascii() and size.isdecimal() and int(size) > 0)]
+    wrong = [size for size in sizes if not (size.isascii() and size.isdecimal() and 0 < int(size) <= MOST_TOKENS)]
     if wrong:
-        raise InputError(f"--cudagraph-capture-sizes: {wrong[0]!r} is no whole number >= 1, as in 1 2 4 8")
+        raise InputError(
+            f"--cudagraph-capture-sizes: {wrong[0]!r} is no whole number from 1 to {MOST_TOKENS}, as in 1 2 4 8"
+        )
     return tuple(sorted({int(size) for size in sizes}))

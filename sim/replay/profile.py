@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -204,12 +205,13 @@ def _read(directory: Path) -> Profile:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        document = json.loads(text, parse_constant=_finite, parse_float=_finite)
     except FileNotFoundError:
         raise InputError(
             f"{path.parent}: is no profile, {path.name} is missing (python -m calibrate writes one)"
         ) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text, no JSON, a figure that is not finite
         raise InputError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path}: expected a JSON object, got {type(document).__name__}")
@@ -217,6 +219,13 @@ def _document(path: Path) -> Mapping[str, Any]:
     if version != FORMAT_VERSION:
         raise InputError(f"{path}: format_version: expected {FORMAT_VERSION}, got {version!r}")
     return document
+
+
+def _finite(text: str) -> float:
+    """A figure; JSON itself has none that is not finite, Python's reader takes NaN, Infinity and 1e999 for some."""
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text} is no finite figure")
+    return float(text)
 
 
 def _value(document: Mapping[str, Any], name: str, kind: type, where: str) -> Any:

@@ -154,9 +154,13 @@ MISTAKES = [
     (["--trace", "random", "--num-gpu-blocks", "0"], "at least 1"),
     (["--trace", "random", "--block-size", "0"], "at least 1"),
     (["--trace", "random", "--max-num-seqs", "0"], "at least 1"),
+    (["--trace", "random", "--max-num-seqs", "100000000000"], "at most 1000000"),
+    (["--trace", "random", "--skip-requests", "9999999999999999999"], "from 0 to 100000000"),
     (["--trace", "random", "--num-replicas", "0"], "at least 1"),
+    (["--trace", "random", "--num-replicas", "100000000000"], "at most 10000"),
     (["--trace", "random", "--max-concurrency", "0"], "at least 1"),
     (["--trace", "random", "--think-time-s", "1"], "--max-concurrency"),
+    (["--trace", "random", "--think-time-s", "1e300", "--max-concurrency", "1"], "at most 1e+09"),
     (["--trace", "random", "--temperature", "-1"], "0 or more"),  # F42
     (["--trace", "random", "--goodput", "itl:10"], "itl"),
     (["--trace", "random", "--until-s", "0"], "above 0"),

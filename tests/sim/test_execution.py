@@ -54,9 +54,9 @@ def test_sizes_as_vllm_or_with_commas(words: list[str]) -> None:
     assert capture_sizes(words) == (1, 2, 4, 8)
 
 
-@pytest.mark.parametrize("word", ["0", "-1", "2.5", "two", "1;2"])
+@pytest.mark.parametrize("word", ["0", "-1", "2.5", "two", "1;2", "2147483648"])
 def test_sizes_are_whole_numbers(word: str) -> None:
-    with pytest.raises(InputError, match=r"--cudagraph-capture-sizes: .* is no whole number >= 1"):
+    with pytest.raises(InputError, match=r"--cudagraph-capture-sizes: .* is no whole number from 1 to"):
         capture_sizes([word])
 
 
@@ -83,7 +83,7 @@ def test_a_policy_is_told_of_the_switch() -> None:
 
 @pytest.mark.parametrize("cost_ms", [-1.0, float("nan"), float("inf")])
 def test_switch_cost_is_a_time(cost_ms: float) -> None:
-    with pytest.raises(InputError, match=r"--switch-cost-ms is .*, expected a finite number >= 0"):
+    with pytest.raises(InputError, match=r"--switch-cost-ms is .*, expected 0 to 1e\+06"):
         Execution(switch_cost_ms=cost_ms)
 
 

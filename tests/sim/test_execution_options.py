@@ -88,6 +88,7 @@ MISTAKES = [
     (["--draft-kind", "parallel", "--overlap"], "--overlap needs a draft of its own"),
     (["--draft-kind", "ngram", "--policy", "priced"], "decides after each draft token"),
     (["--switch-cost-ms", "-1"], "--switch-cost-ms is -1.0"),
+    (["--switch-cost-ms", "1e300"], "expected 0 to 1e+06"),
     (["--switch-cost-ms", "soon"], "--switch-cost-ms"),
     (["--cudagraph-capture-sizes", "4", "0"], "'0' is no whole number"),
 ]

@@ -52,6 +52,14 @@ def test_itl_is_per_chunk_and_tpot_per_token():
     assert metrics["peak_output_tokens_per_s"] == 9  # tokens
 
 
+def test_the_busiest_second_of_a_run_of_thirty_thousand_years():
+    # a table with a row per second would take 8 TB; two requests in second 0, one in second 10^12
+    scribe = Scribe(workload([8] * 3, [1] * 3, [0.0, 0.5, 1e12])).arrive(0, 1).step(0.5, 0.9, [(0, 1), (1, 1)])
+    scribe.finish(0, 1).arrive(2).step(1e12, 1e12 + 0.5, [(2, 1)]).finish(2)
+    metrics = metrics_of(scribe, 1e12 + 0.5)
+    assert (metrics["max_concurrent_requests"], metrics["peak_output_tokens_per_s"]) == (2, 2)
+
+
 def test_tpot_divides_by_generated_tokens():
     # F12: 100 tokens asked for, the end comes as the 11th: 20 ms + 10 x 10 ms
     scribe = Scribe(workload([8], [100])).arrive().step(0.0, 0.02, [(0, 1)])

@@ -153,6 +153,15 @@ def test_warmup_cuts_every_counter():
     assert metrics["spec_decode_num_drafts"] == 1
 
 
+def test_warmup_cuts_the_time_split_where_it_cuts_busy_time():
+    # the step from 1 to 3 s is in by a quarter from 2.5 s on: .1 of .4 s of draft, .4 of 1.6 s of verification
+    scribe = Scribe(workload([8], [9])).arrive().step(0.0, 1.0, [(0, 1)])
+    scribe.step(1.0, 3.0, [(0, 3, 2, 2)], draft_s=0.4, verify_s=1.6).finish(0)
+    metrics = summarize(scribe.log, scribe.workload, warmup_s=2.5)
+    assert metrics["busy_time_s"] == 0.5
+    assert (metrics["draft_time_s"], metrics["verify_time_s"]) == pytest.approx((0.1, 0.4))
+
+
 def test_slo_attainment_over_completed_and_rejected():
     scribe = Scribe(workload([8, 8], [1, 1])).arrive().reject(1, "too long").step(0.0, 0.1, [(0, 1)]).finish(0)
     assert summarize(scribe.log, scribe.workload, slo={"ttft": 200.0})["slo_attainment"] == 0.5

@@ -176,6 +176,8 @@ def test_another_figure_is_another_digest() -> None:
         ("profile.json", "block_size", "16", "profile.json: block_size: expected int, got '16'"),
         ("profile.json", "draft_kind", "oracle", "profile.json: draft_kind: expected one of autoregressive"),
         ("profile.json", "target_model", {}, "profile.json: target_model: name: expected str, got None"),
+        ("profile.json", "versions", {"vllm": float("nan")}, "profile.json: cannot be read as JSON: NaN is no finite"),
+        ("cost.json", "residuals", {"target": -1e400}, "cost.json: cannot be read as JSON: -Infinity is no finite"),
         ("cost.json", "draft", None, "cost.json: draft: expected dict, got None"),
         ("cost.json", "draft", {}, "cost.json: draft: linear: expected an object"),
         ("cost.json", "host", {"base_s": -1}, r"cost.json: host\.base_s: expected a finite number >= 0, got -1"),
