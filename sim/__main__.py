@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 from sim.config import SimConfig
 from sim.results import Results
-from sim.simulate import load_inputs, simulate
+from sim.simulate import check, load_inputs, simulate
 from traces.command import parse
 from traces.errors import InputError, run_command
 from traces.registry import Registry
@@ -26,14 +27,16 @@ def main() -> int:
         return 0
     _check_outputs(config)
     inputs = load_inputs(config)
-    policies = [config.policy] + ([config.baseline] if config.baseline else [])
+    settings = [config]
+    if config.baseline is not None:
+        settings.append(replace(config, policy=config.baseline, cap=None, acceptance_rule=None))
+        check(settings[1], inputs)
     runs: list[Results] = []
-    for policy in policies:
-        own = config if not runs else replace(config, policy=policy, cap=None, acceptance_rule=None)
-        with _progress(policy, len(inputs.workload)) as progress:
+    for own in settings:
+        with _progress(own.policy, len(inputs.workload)) as progress:
             runs.append(simulate(own, inputs, progress))
     _report(config, runs)
-    for policy, run in zip(policies, runs, strict=False):
+    for policy, run in zip([own.policy for own in settings], runs, strict=True):
         if run.interrupted:
             print(f"interrupted: figures of {policy} cover what had happened by then", file=sys.stderr)
         elif not run.metrics["completed"]:
@@ -46,8 +49,13 @@ def _check_outputs(config: SimConfig) -> None:
     for flag, wanted in (("--save-detailed", config.save_detailed), ("--timeline", config.timeline)):
         if wanted and config.output_dir is None:
             raise InputError(f"{flag} writes into --output-dir: give that too")
-    if config.output_dir is not None and config.output_dir.exists() and not config.output_dir.is_dir():
-        raise InputError(f"--output-dir {config.output_dir} is a file, expected a directory")
+    if config.output_dir is not None:
+        place = config.output_dir.absolute()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        if not existing.is_dir():
+            raise InputError(f"--output-dir {config.output_dir}: {existing} is a file, expected a directory")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise InputError(f"--output-dir {config.output_dir}: {existing} cannot be written to")
     if config.plot is not None:
         from sim.plot import check_path
 
@@ -55,9 +63,7 @@ def _check_outputs(config: SimConfig) -> None:
 
 
 def _report(config: SimConfig, runs: list[Results]) -> None:
-    run = runs[0]
-    if len(runs) > 1:
-        run = replace(run, metrics={**run.metrics, "baseline": runs[1].metrics})
+    run = runs[0] if len(runs) == 1 else _with_baseline(*runs)
     if config.output_dir is not None:
         run.save(config.output_dir, detailed=config.save_detailed, timeline=config.timeline)
     if config.plot is not None:
@@ -70,6 +76,16 @@ def _report(config: SimConfig, runs: list[Results]) -> None:
     from sim.table import print_table
 
     print_table(*runs)
+
+
+def _with_baseline(run: Results, baseline: Results) -> Results:
+    """The run with the baseline's figures among its own, and its cap, its rule and its notes among the notes."""
+    decided = {key: baseline.config[key] for key in ("policy", "cap", "acceptance_rule")}
+    name = f"baseline {decided['policy']}"
+    notes = [f"{name}: cap {decided['cap']}, acceptance rule {decided['acceptance_rule']}"]
+    notes += [f"{name}: {note}" for note in baseline.provenance.notes if note not in run.provenance.notes]
+    provenance = replace(run.provenance, notes=(*run.provenance.notes, *notes))
+    return replace(run, metrics={**run.metrics, "baseline": {**decided, **baseline.metrics}}, provenance=provenance)
 
 
 @contextmanager

@@ -88,6 +88,11 @@ def simulate(config: SimConfig, inputs: Inputs | None = None, progress: Progress
     return Results(metrics, recorded, provenance, inputs.workload, run.log, slo, run.interrupted)
 
 
+def check(config: SimConfig, inputs: Inputs) -> None:
+    """Raises InputError for settings that `simulate` would refuse: the engines are built, and stopped at once."""
+    simulate(replace(config, until_s=1e-9, warmup_s=0.0), inputs)
+
+
 def server_config(config: SimConfig, profile: Profile) -> ServerConfig:
     """The server of these settings. Raises InputError."""
     block_size = profile.block_size if config.block_size is None else config.block_size
@@ -134,14 +139,14 @@ def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
         words = text.removeprefix(kind).lstrip(": ") if kind in sorted_ else text
         sorted_[kind if kind in sorted_ else "modelled"].append(f"{what.replace('_', ' ')}: {words}")
     sorted_["modelled"] += _as_told(config)
-    sorted_["measured" if windows.kind == "measured" else "synthetic"].append(f"acceptance: {windows.name}")
+    other = f", recorded with another pair ({windows.pair})" if windows.pair not in (None, profile.pair) else ""
+    sorted_["measured" if windows.kind == "measured" else "synthetic"].append(f"acceptance: {windows.name}{other}")
     origin = workload.origin.partition(" ")[0]
     place = {"replayed": "measured", "sampled": "sampled"}.get(origin, "synthetic")
     sorted_[place].append(f"requests: {workload.origin}")
     notes = [*_what_decides(run.engines[0].speculation), *workload.notes, *windows.notes]
     notes += [f"{count:,} rows dropped: {reason}" for reason, count in workload.dropped.items()]
-    if note := _look_up_note(profile, windows):
-        notes.append(note)
+    notes += filter(None, (_look_up_note(profile, windows), _temperature_note(config, windows)))
     if run.outside:
         share = 100 * run.outside / run.passes
         notes.append(f"{run.outside:,} of {run.passes:,} forward passes ({share:.1f} %) lie beyond the measured range")
@@ -197,3 +202,14 @@ def _look_up_note(profile: Profile, windows: Windows) -> str | None:
             "tokens where that found none, and all of these are rejected"
         )
     return f"acceptance {windows.name} was not recorded with a look-up: every draft is as long as the policy asks for"
+
+
+def _temperature_note(config: SimConfig, windows: Windows) -> str | None:
+    """A warning where the requests sample in another way than the recording did."""
+    if windows.temperature in (None, config.temperature):
+        return None
+    recorded = f"at temperature {windows.temperature:g}" if windows.temperature else "with greedy decoding"
+    return (
+        f"requests have temperature {config.temperature:g}; acceptance {windows.name} was recorded {recorded} and is "
+        "replayed as it stands: only policies look at the temperature"
+    )

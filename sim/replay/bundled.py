@@ -7,6 +7,7 @@ windows that slide along a text compress to little more than the text's own valu
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def read(path: Path) -> Windows:
     with np.load(path) as file:
         document = _about(file)
         tables = {key: file[key].astype(np.float32) for key in file.files if key not in ("about", "start")}
+        recorded = re.search(r": (\S+ with \S+), (?:greedy|temperature (\S+)),", document["about"])
         return Windows(
             name=document["name"],
             kind="measured",
@@ -60,6 +62,8 @@ def read(path: Path) -> Windows:
             start=file["start"],
             task=tuple(document["task"]),
             notes=(document["about"], STAND_IN, *document["notes"]),
+            pair=recorded[1] if recorded else None,
+            temperature=float(recorded[2] or 0) if recorded else None,
         )
 
 

@@ -90,6 +90,11 @@ class Profile:
         return self.num_kv_blocks * self.block_size
 
     @property
+    def pair(self) -> str:
+        """Both models in a word, as recorded acceptance names them."""
+        return f"{self.target_model.name} with {self.draft_model.name}"
+
+    @property
     def dtype(self) -> str:
         """The target's weights."""
         return self.target_model.dtype

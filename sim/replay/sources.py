@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.replay import bundled
+from sim.replay.profile import Profile
 from sim.replay.windows import SIGNALS, Table, Windows, load
 from traces.errors import InputError
 
@@ -32,9 +34,19 @@ def acceptance_source(spec: str) -> Windows:
     if spec in bundled.names():
         return bundled.load(spec)
     if Path(spec).exists():
-        return load(Path(spec))
+        return _of_directory(Path(spec))
     known = ", ".join((*bundled.names(), *SOURCES[:-1]))
     raise InputError(f"unknown acceptance {spec!r}: neither a directory nor one of {known}")
+
+
+def _of_directory(path: Path) -> Windows:
+    """Windows in a directory; what calibrate wrote beside them names the pair."""
+    windows = load(path)
+    try:
+        profile = Profile.load(path)
+    except InputError:  # windows alone, or a profile that is not asked for
+        return windows
+    return replace(windows, pair=profile.pair)
 
 
 def _probability(text: str, spec: str) -> float:

@@ -44,6 +44,8 @@ class Windows:
     task        name of each trajectory's task, length S
     kind        "measured" or "synthetic", for every output
     name        where it comes from
+    pair        "TARGET with DRAFT" that they were recorded with, names as in a profile; None: not known
+    temperature of the recording, 0 if it was greedy; None: not known
     """
 
     name: str
@@ -54,6 +56,8 @@ class Windows:
     start: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     task: tuple[str, ...] = ("",)
     notes: tuple[str, ...] = ()
+    pair: str | None = None
+    temperature: float | None = None
 
     def __post_init__(self) -> None:
         if not self.accept.size:

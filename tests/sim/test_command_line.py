@@ -58,6 +58,37 @@ def test_baseline_stands_beside_the_policy(monkeypatch, capsys):
     assert document["spec_decode_num_drafts"] > 0
 
 
+def test_every_output_says_that_the_baseline_is_lossy(monkeypatch, tmp_path):
+    import fastparquet
+
+    assert sim(monkeypatch, *SMALL, "--policy", "none", "--baseline", "adasd", "--output-dir", tmp_path) == 0
+    with (tmp_path / "requests.parquet").open("rb") as file:
+        described = json.loads(fastparquet.ParquetFile(file).key_value_metadata["draftlab"])
+    saved = read_results(tmp_path)
+    assert {key: saved.metrics["baseline"][key] for key in ("policy", "cap", "acceptance_rule")} == {
+        "policy": "adasd",
+        "cap": "none",
+        "acceptance_rule": "adasd",
+    }
+    for notes in (saved.provenance["notes"], described["provenance"]["notes"]):
+        assert "baseline adasd: cap none, acceptance rule adasd" in notes
+        assert any(note.startswith("baseline adasd: LOSSY: acceptance rule adasd") for note in notes)
+
+
+@pytest.mark.parametrize("baseline", ["nix", "fixed:k=-1", "disable-by-batch:threshold=x"])
+def test_a_wrong_baseline_is_found_before_anything_runs(monkeypatch, capsys, baseline):
+    monkeypatch.setattr("sim.__main__.simulate", lambda *_: pytest.fail("ran"))
+    assert sim(monkeypatch, *SMALL, "--baseline", baseline) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_directory_that_cannot_be_written_is_found_before_anything_runs(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sim.__main__.simulate", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    assert sim(monkeypatch, *SMALL, "--output-dir", tmp_path / "a" / "b") == 2
+    assert f"{tmp_path} cannot be written to" in capsys.readouterr().err
+
+
 def test_results_are_written_and_read_back(monkeypatch, tmp_path):
     assert sim(monkeypatch, *SMALL, "--output-dir", tmp_path, "--save-detailed", "--timeline") == 0
     saved = read_results(tmp_path)
@@ -191,7 +222,7 @@ def test_a_mistake_leaves_nothing_behind(monkeypatch, tmp_path):
 
 def test_an_output_directory_that_is_a_file(monkeypatch, tmp_path, capsys):
     (tmp_path / "out").write_text("x")
-    assert sim(monkeypatch, *SMALL, "--output-dir", tmp_path / "out") == 2
+    assert sim(monkeypatch, *SMALL, "--output-dir", tmp_path / "out" / "run") == 2
     assert "expected a directory" in capsys.readouterr().err
 
 
