@@ -148,7 +148,7 @@ def without(told: Told, bench: BenchRun) -> tuple[Told, list[str]]:
     logs: list[ServerLog] = []
     drafts = sum(log.draft_tokens != 0 for log in told.logs)
     for log in told.logs:
-        where = costs.stretch(log.steps, bench)
+        where = costs.stretch(log, bench)
         if where is not None and log.draft_tokens != 0 and drafts == 1:
             notes.append(f"{bench.name}: the draft's passes are fitted to this run's own log; the target's are not")
         elif where is not None:
@@ -156,7 +156,7 @@ def without(told: Told, bench: BenchRun) -> tuple[Told, list[str]]:
             kept[where] = False
             if not kept.any():
                 continue
-            log = replace(log, steps=log.steps.take(kept))
+            log = log.take(kept)
         logs.append(log)
     runs = [run for run in told.runs if run.path != bench.path]
     return replace(told, logs=logs, runs=runs), notes

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from calibrate.vllm import costs
 from calibrate.vllm.bench import read_bench
-from calibrate.vllm.log import read_log
+from calibrate.vllm.log import EngineSteps, read_log
 from calibrate.vllm.profile import Measured, Told, build
 from calibrate.vllm.responses import read_responses
 from calibrate.vllm.scrape import read_scrape
@@ -107,17 +108,17 @@ def read(
 
 
 def frame(told: Told) -> pd.DataFrame | None:
-    """The steps of the logs, as forward.parquet keeps measured points."""
-    if not told.logs:
+    """The logged steps of the target alone, as forward.parquet keeps measured points."""
+    logs = [log for log in told.logs if log.draft_tokens == 0]
+    if not logs:
         return None
-    frames = []
-    for log in told.logs:
-        p = costs.points(log.steps)
-        columns = ("phase", "num_seqs", "new_tokens", "kv_tokens", "query_key_pairs", "seconds")
-        steps = pd.DataFrame({name: getattr(p, name) for name in columns})
-        steps.insert(0, "model", "target" if log.draft_tokens == 0 else "target and draft")
-        frames.append(steps)
-    return pd.concat(frames, ignore_index=True)
+    p = costs.points(EngineSteps.concat([log.steps for log in logs]))
+    columns = ("phase", "num_seqs", "new_tokens", "kv_tokens", "query_key_pairs", "seconds")
+    steps = pd.DataFrame({name: getattr(p, name) for name in columns})
+    steps.insert(0, "model", "target")
+    steps["query_tokens"] = steps["new_tokens"] / steps["num_seqs"]
+    steps["context_tokens"] = (steps["kv_tokens"] - steps["new_tokens"]) / steps["num_seqs"]
+    return steps.assign(p10=np.nan, p90=np.nan, repeats=1)
 
 
 def report(measured: Measured) -> list[str]:
@@ -132,7 +133,10 @@ def report(measured: Measured) -> list[str]:
     for what, text in {**profile.provenance, "host": profile.host.provenance}.items():
         lines.append(f"{what}: {text}")
     if windows is not None:
-        lines.append(f"acceptance: {len(windows.start)} texts, first draft token stands {windows.mean_acceptance:.1%}")
+        stands = windows.accept[windows.proposed > 0, 0].mean()
+        lines.append(
+            f"acceptance: {len(windows.start)} texts, chance of the first draft token at a position {stands:.1%}"
+        )
         lines += [f"  {note}" for note in windows.notes]
     else:
         lines.append("acceptance: nothing tells; choose one with python -m sim --acceptance")

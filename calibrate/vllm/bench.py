@@ -6,6 +6,7 @@ the chunks of a run, sorted in time, fall into clusters, one for each step.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.vllm.log import EngineSteps
+from calibrate.vllm.log import EngineSteps, seconds_of_year
 from calibrate.vllm.scrape import Counters
 from sim.latency import Timings, timings_of_client
 from traces.errors import InputError
@@ -36,6 +37,7 @@ class BenchRun:
     duration_s       from the first request to the last answer, as the client counts
     timings          what the clients saw
     counters         the server's counters over the run; None without speculation
+    written_s        when the result was written, in seconds of the year; None where it does not say
     gaps             requests that cannot be compared, counted, with the reason
     """
 
@@ -48,6 +50,7 @@ class BenchRun:
     timings: Timings
     counters: Counters | None
     summary: Mapping[str, Any]
+    written_s: float | None
     gaps: tuple[str, ...]
 
     @property
@@ -159,14 +162,8 @@ def _run(path: Path, result: Mapping[str, Any]) -> BenchRun:
     if not len(kept):
         raise InputError(f"{path}: none of {len(failed)} requests can be compared: {'; '.join(gaps)}")
     columns = {name: [result[name][i] for i in kept] for name in LISTS}
-    start = np.array(columns["start_times"], np.float64)
-    waited = result.get("queue_times")
-    if isinstance(waited, list) and len(waited) == len(failed):
-        arrival = start - np.array([waited[i] for i in kept], np.float64)
-    else:
-        arrival = start.copy()
-        if result.get("max_concurrency"):
-            gaps.append(f"{path}: no queue_times: requests are replayed when they were sent, not when they were ready")
+    arrival, note = _arrivals(result, np.array(columns["start_times"], np.float64), kept)
+    gaps += [f"{path}: {note}"] * bool(note)
     return BenchRun(
         path=str(path),
         model=str(result.get("model_id", "unknown")),
@@ -185,8 +182,31 @@ def _run(path: Path, result: Mapping[str, Any]) -> BenchRun:
         ),
         counters=_counters(result),
         summary=result,
+        written_s=_written(result.get("date")),
         gaps=tuple(gaps),
     )
+
+
+def _written(date: Any) -> float | None:
+    """`20261130-191647` in seconds of the year."""
+    try:
+        return seconds_of_year(datetime.datetime.strptime(str(date), "%Y%m%d-%H%M%S"))
+    except ValueError:
+        return None
+
+
+def _arrivals(
+    result: Mapping[str, Any], start_s: NDArray[np.float64], kept: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], str]:
+    """When the load generator had each request ready, and a note where that had to be assumed."""
+    waited, cap = result.get("queue_times"), result.get("max_concurrency")
+    if isinstance(waited, list) and len(waited) == len(result["errors"]):
+        return start_s - np.array([waited[i] for i in kept], np.float64), ""
+    if not cap:
+        return start_s, ""
+    if str(result.get("request_rate")) == "inf":  # all were ready by when the cap was first reached
+        return np.minimum(start_s, np.sort(start_s)[min(cap, len(start_s)) - 1]), ""
+    return start_s, "no queue_times: requests are replayed when they were sent, not when they were ready"
 
 
 def _counters(result: Mapping[str, Any]) -> Counters | None:

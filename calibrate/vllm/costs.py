@@ -12,9 +12,12 @@ from scipy.optimize import nnls
 
 from calibrate.fit import Points, rounded
 from calibrate.vllm.bench import BenchRun
-from calibrate.vllm.log import EngineSteps
+from calibrate.vllm.log import EngineSteps, ServerLog
 from sim.replay.cost import ForwardCost
 from traces.errors import InputError
+
+SAME_TIME_S = 5.0
+"""Between the log's last step and the result that is written after it."""
 
 
 def points(steps: EngineSteps) -> Points:
@@ -69,26 +72,39 @@ def _draft_sums(steps: EngineSteps) -> np.ndarray:
     return np.stack([passes, tokens, k * steps.generations + steps.contexts], axis=1)
 
 
-def stretch(steps: EngineSteps, run: BenchRun) -> slice | None:
-    """The steps of a log that served a run: as many prompts and decode steps, from a step with a prompt on."""
+def stretch(log: ServerLog, run: BenchRun) -> slice | None:
+    """The steps of a log that served a run: as many prompts and decode steps, from a step with a prompt on.
+
+    Runs of equal requests look alike: the log's last step must be as old as the result, where both say when that was,
+    and no run is shorter than its steps. Of several candidates, the one that leaves the host the least.
+    """
+    steps = log.steps
     contexts, generations = (np.cumsum(np.append(0, column)) for column in (steps.contexts, steps.generations))
+    elapsed = np.cumsum(np.append(0, steps.seconds))
     wanted = len(run), int(run.chunks.sum())
+    found = []
     for first in np.flatnonzero((steps.generations == 0) & (steps.contexts > 0)):
-        ends = (contexts - contexts[first] == wanted[0]) & (generations - generations[first] == wanted[1])
-        found = np.flatnonzero(ends)
-        if len(found) and found[0] > first:
-            return slice(int(first), int(found[0]))
-    return None
+        same = (contexts - contexts[first] == wanted[0]) & (generations - generations[first] == wanted[1])
+        for end in np.flatnonzero(same[first + 1 :]) + first + 1:
+            host_s = _spent(run) - float(elapsed[end] - elapsed[first])
+            age_s = abs(float(log.clock_s[end - 1]) - run.written_s) if run.written_s is not None else 0.0
+            if host_s > -0.01 * _spent(run) and not age_s > SAME_TIME_S:  # an age that is not known is no objection
+                found.append((host_s, int(first), int(end)))
+    return slice(*min(found)[1:]) if found else None
 
 
-def host_seconds(steps: EngineSteps, run: BenchRun) -> tuple[float, slice] | None:
+def _spent(run: BenchRun) -> float:
+    """Seconds from the first request to the last token."""
+    return float(run.timings.chunk_s.max() - run.timings.start_s.min())
+
+
+def host_seconds(log: ServerLog, run: BenchRun) -> tuple[float, slice] | None:
     """Seconds per step that no step accounts for, from a run and the log of its server, and where it lies there.
 
     Holds for a run that kept the engine busy: pauses would count as host time.
     """
-    where = stretch(steps, run)
+    where = stretch(log, run)
     if where is None:
         return None
-    seconds = steps.seconds[where]
-    spent = float(run.timings.chunk_s.max() - run.timings.start_s.min()) - float(seconds.sum())
-    return max(spent / len(seconds), 0.0), where
+    seconds = log.steps.seconds[where]
+    return max((_spent(run) - float(seconds.sum())) / len(seconds), 0.0), where

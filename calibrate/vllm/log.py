@@ -9,6 +9,7 @@ Wording: vLLM 0.32 [C].
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from traces.files import read_text
 Array = NDArray[np.float64]
 
 STEP = re.compile(
+    r"(?:(?P<time>\d\d-\d\d \d\d:\d\d:\d\d) \[[^\]\n]*\] )?"
     r"(?:Engine (?P<engine>\d+): )?Iteration\((?P<index>\d+)\): (?P<contexts>\d+) context requests, "
     r"(?P<context_tokens>\d+) context tokens, (?P<generations>\d+) generation requests, "
     r"(?P<generation_tokens>\d+) generation tokens, iteration elapsed time: (?P<elapsed_ms>\d+(?:\.\d+)?) ms"
@@ -79,13 +81,20 @@ class EngineSteps:
 
 @dataclass(frozen=True)
 class ServerLog:
-    """One log. kv_tokens: size of the pool, version: of vLLM, None where it does not say. gaps: what is missing."""
+    """One log. kv_tokens: size of the pool, version: of vLLM, None where it does not say. gaps: what is missing.
+
+    clock_s: when each step was logged, in seconds of the year, whole ones; NaN where a line does not say.
+    """
 
     path: str
     steps: EngineSteps
+    clock_s: Array
     kv_tokens: int | None
     version: str | None
     gaps: tuple[str, ...]
+
+    def take(self, rows: NDArray[np.bool_]) -> ServerLog:
+        return replace(self, steps=self.steps.take(rows), clock_s=self.clock_s[rows])
 
     @property
     def draft_tokens(self) -> int | None:
@@ -105,6 +114,7 @@ def read_log(path: Path) -> ServerLog:
             *(int(found[name]) for name in names),
             float(found["elapsed_ms"]) / 1e3,
             float(found["usage"] or "nan") / 100,
+            _seconds(found["time"]),
         )
         steps.setdefault(engine, []).append(row)
     read = sum(map(len, steps.values()))
@@ -134,8 +144,24 @@ def read_log(path: Path) -> ServerLog:
     table[:, 5] *= kv_tokens or np.nan
     return ServerLog(
         path=str(path),
-        steps=EngineSteps(*table.T),
+        steps=EngineSteps(*table.T[:-1]),
+        clock_s=table[:, -1],
         kv_tokens=kv_tokens,
         version=version[1] if version else None,
         gaps=tuple(gaps),
     )
+
+
+def _seconds(time: str | None) -> float:
+    """`11-30 19:16:11` in seconds of the year."""
+    if time is None:
+        return float("nan")
+    try:
+        return seconds_of_year(datetime.datetime.strptime(f"2024-{time}", "%Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        return float("nan")
+
+
+def seconds_of_year(time: datetime.datetime) -> float:
+    """As in a leap year, so that the log's dates, which lack the year, and those of results agree."""
+    return (time.replace(year=2024) - datetime.datetime(2024, 1, 1)).total_seconds()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.fit import Fit, fit, worst
+from calibrate.fit import Fit, Residuals, fit
 from calibrate.vllm import acceptance, costs
 from calibrate.vllm.bench import BenchRun
 from calibrate.vllm.log import EngineSteps, ServerLog
@@ -76,6 +76,7 @@ def build(
     look_up = draft_kind == "ngram"
     known: dict[str, str] = {}
     gaps = [gap for log in told.logs for gap in log.gaps] + [gap for run in told.runs for gap in run.gaps]
+    gaps += _cached(told)
     host = _host(told)
     target_steps, drafting = _steps(told, look_up, host, known)
     target = fit(costs.points(target_steps), correct=False)
@@ -84,7 +85,8 @@ def build(
     draft, kind = _draft(drafting, target, draft_kind, known)
     if drafting is not None and not look_up:
         errors["with drafts"] = step_errors(drafting, target.cost, draft)
-        residuals["draft"] = {"all": errors["with drafts"]}
+        # of whole steps: a draft's passes are not seen alone
+        residuals["draft"] = {"steps": _residuals(costs.predicted(drafting, target.cost, draft) / drafting.seconds)}
     kv_tokens, block_size, kv_bytes = _pool(told, known)
     per_token = kv_bytes // kv_tokens if kv_bytes else 0
     model = target_id or next((run.model for run in told.runs), "unknown")
@@ -107,7 +109,7 @@ def build(
         versions={"vllm": version} if version else {},
         date=datetime.date.today().isoformat(),
         provenance=known,
-        residuals=residuals | {"worst": list(worst(costs.points(target_steps), target.cost, 3))},
+        residuals=residuals,
     )
     return Measured(profile, _windows(told, look_up, known), errors, tuple(gaps))
 
@@ -124,11 +126,31 @@ def step_errors(steps: EngineSteps, target: ForwardCost, draft: ForwardCost | No
     }
 
 
+def _residuals(ratio: np.ndarray) -> dict[str, float]:
+    """Absolute percent, as a fit reports it."""
+    error = 100 * np.abs(ratio - 1)
+    median, p95 = np.percentile(error, [50, 95])
+    return asdict(Residuals(len(error), *(round(float(e), 2) for e in (median, p95, error.max()))))
+
+
+def _cached(told: Told) -> list[str]:
+    """Runs whose server computed other prompt tokens than the clients sent, by its log."""
+    found = []
+    for log in told.logs:
+        for run in told.runs:
+            where, cached = costs.stretch(log, run), told.cached(run)
+            sent = int(run.timings.prompt_tokens.sum()) - (0 if cached is None else int(cached.sum()))
+            if where is not None and (computed := int(log.steps.context_tokens[where].sum())) != sent:
+                found.append(
+                    f"{run.path}: {computed} prompt tokens were computed, {sent} expected: "
+                    + ("a prefix cache? then --warm" if cached is None else "the cache was not warm for all of them")
+                )
+    return found
+
+
 def _host(told: Told) -> HostCost:
     """Time between steps."""
-    found = [
-        spent[0] for log in told.logs for run in told.runs if (spent := costs.host_seconds(log.steps, run)) is not None
-    ]
+    found = [spent[0] for log in told.logs for run in told.runs if (spent := costs.host_seconds(log, run)) is not None]
     if found:
         text = f"measured: {1e3 * np.median(found):.2f} ms a step, what clients waited beyond the steps of the log"
         return HostCost(round(float(np.median(found)), 6), 0.0, text)
@@ -149,7 +171,7 @@ def _steps(told: Told, look_up: bool, host: HostCost, known: dict[str, str]) -> 
         else:
             drafting.append(log.steps)
     for run in told.runs:
-        logged = any(costs.stretch(log.steps, run) is not None for log in told.logs)
+        logged = any(costs.stretch(log, run) is not None for log in told.logs)
         if run.counters is not None or logged:
             continue
         steps = run.steps(told.cached(run))
@@ -195,14 +217,16 @@ def _windows(told: Told, look_up: bool, known: dict[str, str]) -> Windows | None
     speculating = [run for run in told.runs if run.counters is not None]
     counters = [scrape.counters for scrape in told.scrapes if scrape.counters is not None]
     if told.responses:
-        known["acceptance"] = f"measured: every step of {len(told.responses)} responses"
+        known["windows beside it"] = f"measured: every step of {len(told.responses)} responses"
         return acceptance.of_responses(told.responses, "responses", look_up)
     if speculating:
         run = speculating[0]
-        known["acceptance"] = f"measured: steps of each of {len(run)} requests of {run.name}; order of its steps drawn"
+        known["windows beside it"] = (
+            f"measured: steps of each of {len(run)} requests of {run.name}; order of its steps drawn"
+        )
         return acceptance.of_bench(run, run.name, look_up)
     if counters:
         total: Counters = counters[-1] - counters[0] if len(counters) > 1 else counters[0]
-        known["acceptance"] = "measured: rates per position, nothing of single requests"
+        known["windows beside it"] = "measured: rates per position, nothing of single requests"
         return acceptance.of_counters(total, "metrics")
     return None

@@ -105,7 +105,7 @@ def _by_request(live: Timings, simulated: Timings, order: NDArray[np.int64]) -> 
 
 def _counted(run: BenchRun) -> dict[str, Any]:
     names = [name for name in TOTALS if name.startswith("spec_decode")]
-    return {name: run.summary.get(name) for name in names}
+    return {} if run.counters is None else {name: run.summary.get(name) for name in names}
 
 
 def _drafts(emissions: Any) -> dict[str, Any]:

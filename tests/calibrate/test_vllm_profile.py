@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from calibrate import show
 from calibrate.vllm import costs
 from calibrate.vllm.__main__ import main, read
 from calibrate.vllm.bench import read_bench
@@ -62,14 +65,35 @@ def test_host_time_is_what_clients_waited_beyond_the_steps(tmp_path):
     ms = [60, 50, 72, 97, 58, 58, 53]
     text = "".join(files.step_line(i, *shape, ms[i]) for i, shape in enumerate(shapes))
     log = read_log(files.write(tmp_path / "s.log", text))
-    found = costs.host_seconds(log.steps, bench)
+    found = costs.host_seconds(log, bench)
     assert found is not None
     assert (found[0], found[1]) == (pytest.approx(0.002), slice(2, 7))
 
 
 def test_a_run_of_another_server_is_not_in_the_log(tmp_path):
     log = read_log(files.plain_log(tmp_path / "s.log"))
-    assert costs.stretch(log.steps, read_bench(files.closed_loop(tmp_path / "b.json"))) is None
+    assert costs.stretch(log, read_bench(files.closed_loop(tmp_path / "b.json"))) is None
+
+
+def test_runs_of_equal_requests_are_told_apart_by_the_clock(tmp_path):
+    # the same run twice in one log, at 19:16:11 (what `step_line` says) and two minutes later; results say when
+    shapes = [(1, 20, 0, 0), (1, 40, 1, 1), (0, 0, 2, 2), (0, 0, 2, 2), (0, 0, 1, 1)]
+    once = "".join(files.step_line(i, *shape, ms) for i, (shape, ms) in enumerate(zip(shapes, [60] * 5, strict=True)))
+    text = once + once.replace("19:16:11", "19:18:11")
+    log = read_log(files.write(tmp_path / "s.log", text))
+    for date, found in (("191612", slice(0, 5)), ("191812", slice(5, 10)), ("200000", None)):
+        bench = json.loads(files.closed_loop(tmp_path / "b.json").read_text("utf-8"))
+        path = files.write(tmp_path / "b.json", json.dumps(bench | {"date": f"20261130-{date}"}))
+        assert costs.stretch(log, read_bench(path)) == found
+
+
+def test_prompts_that_a_cache_held_are_noticed(tmp_path):
+    # the clients sent 20 + 40 prompt tokens, the engine computed 20 + 8
+    bench = files.closed_loop(tmp_path / "b.json")
+    shapes = [(1, 20, 0, 0), (1, 8, 1, 1), (0, 0, 2, 2), (0, 0, 2, 2), (0, 0, 1, 1)]
+    text = "".join(files.step_line(i, *shape, files.law_ms(*shape)) for i, shape in enumerate(shapes))
+    measured = build(read([files.write(tmp_path / "s.log", text)], [bench]), name="p")
+    assert "28 prompt tokens were computed, 60 expected" in measured.gaps[0]
 
 
 def test_a_bench_alone_gives_costs(tmp_path):
@@ -95,6 +119,7 @@ def test_the_command_writes_what_sim_reads(tmp_path, capsys):
     assert (profile.num_kv_blocks, profile.block_size) == (256, 16)  # 4096 tokens
     assert np.allclose(windows.accept[0, :2], [0.8, 0.5])
     shown = capsys.readouterr().out
+    show.main([str(output)])  # the points beside it are of the layout of other calibrations
     assert "models: assumed" in shown
     assert "host: assumed" in shown
 

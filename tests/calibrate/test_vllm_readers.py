@@ -124,6 +124,15 @@ def test_arrivals_are_when_a_request_was_ready(tmp_path):
     assert read_bench(path).workload().arrival_s.tolist() == [0, 0]
 
 
+def test_without_queue_times_all_requests_of_an_infinite_rate_were_ready_at_once(tmp_path):
+    requests = [{"prompt": 8, "output": 2, "start": s, "ttft": 0.1, "gaps": [0.1]} for s in (5.0, 5.001, 5.2, 5.4)]
+    options = {"queue_times": None, "max_concurrency": 2}
+    path = files.bench_file(tmp_path / "b.json", requests, request_rate="inf", **options)
+    assert read_bench(path).workload().arrival_s.tolist() == pytest.approx([0, 0.001, 0.001, 0.001])
+    other = read_bench(files.bench_file(tmp_path / "b.json", requests, request_rate=3.0, **options))
+    assert "no queue_times" in other.gaps[0]
+
+
 def test_failures_are_counted_and_left_out(tmp_path):
     good = {"prompt": 8, "output": 2, "start": 0.0, "ttft": 0.1, "gaps": [0.1]}
     run = read_bench(files.bench_file(tmp_path / "b.json", [good, good | {"error": "Timeout"}, good | {"output": 0}]))
