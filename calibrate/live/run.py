@@ -59,9 +59,7 @@ def run_live(config: LiveConfig, inputs: LiveInputs | None = None, progress: Pro
     """
     inputs = inputs or load_inputs(config)
     slo = parse_goodput(config.goodput)
-    rule = config.acceptance_rule or default_rule(config.policy)
-    config = replace(config, cap=config.cap or default_cap(config.policy), acceptance_rule=rule)
-    config = replace(config, max_model_len=_max_model_len(config, inputs))
+    config = _resolved(config, inputs)
     server = _server(config)
     workload = inputs.requests.workload
     with warnings.catch_warnings():
@@ -106,6 +104,19 @@ def run_live(config: LiveConfig, inputs: LiveInputs | None = None, progress: Pro
     provenance = _provenance(config, inputs, run)
     recorded = settings(config) | {"draft_kind": inputs.pair.drafter.kind} | WITHOUT
     return Results(metrics, recorded, provenance, workload, run.log, slo, run.interrupted, "draftlab-live")
+
+
+def server_and_settings(config: LiveConfig, inputs: LiveInputs) -> tuple[ServerConfig, LiveSettings]:
+    """What `run_live` serves with. Raises InputError for a policy that does not exist."""
+    config = _resolved(config, inputs)
+    return _server(config), _settings(config)
+
+
+def _resolved(config: LiveConfig, inputs: LiveInputs) -> LiveConfig:
+    """With the defaults that depend on the policy and on the requests."""
+    rule = config.acceptance_rule or default_rule(config.policy)
+    config = replace(config, cap=config.cap or default_cap(config.policy), acceptance_rule=rule)
+    return replace(config, max_model_len=_max_model_len(config, inputs))
 
 
 def _max_model_len(config: LiveConfig, inputs: LiveInputs) -> int:
