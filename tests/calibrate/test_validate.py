@@ -228,7 +228,7 @@ def test_wrong_options_are_one_line(tmp_path: Path, capsys: Any, args: list[str]
 
 
 def test_a_policy_that_cannot_run_live_is_named(options: ValidateConfig) -> None:
-    with pytest.raises(InputError, match="live run of oracle at 50 requests/s: .*only a replay knows"):
+    with pytest.raises(InputError, match=r"live run of oracle at 50 requests/s: .*only a replay knows"):
         validated(replace(options, policy=("oracle",)))
 
 
