@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from traces.arrivals import DrawnRate, parse_request_rate
 from traces.errors import InputError
 
 UNSETTLED = frozenset({"policy", "request_rate", "repeats", "output", "gate", "calibration", "sim_seeds"})
@@ -91,6 +92,9 @@ class ValidateConfig:
                 raise InputError(f"--{flag} {getattr(self, name)}: expected a whole number of at least {bound}")
         if not 0 <= self.temperature < float("inf"):
             raise InputError(f"--temperature {self.temperature:g}: expected 0 or more")
+        for rate in self.request_rate:
+            if not isinstance(parse_request_rate(rate), DrawnRate):
+                raise InputError(f"--request-rate {rate}: expected requests per second, or inf")
         for flag, words in (("policy", self.policy), ("request-rate", self.request_rate)):
             if not words or len(set(words)) < len(words):
                 raise InputError(f"--{flag}: expected at least one, and each once; got {' '.join(words) or 'none'}")

@@ -21,6 +21,7 @@ from calibrate.pairs import TINY, Pair, load_pair
 from calibrate.prompts import Prompt, load_prompts
 from calibrate.record import Recorder, Settings
 from calibrate.validation.config import ValidateConfig, settled
+from sim.policies import default_rule
 from sim.replay import windows
 from sim.replay.profile import Profile
 from sim.replay.windows import Windows
@@ -85,6 +86,8 @@ class Inputs:
 
 def load(config: ValidateConfig, say: Say) -> Inputs:
     """Split the prompts, calibrate if need be, record the requests' own texts. Raises InputError."""
+    for policy in config.policy:
+        default_rule(policy)  # refuses one that does not exist before anything is measured
     _check_settings(config)
     machine.pin_threads(config.threads)
     calibration, held_out = _held_out(config, say)

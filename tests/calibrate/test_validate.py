@@ -24,7 +24,7 @@ with warnings.catch_warnings():  # the library's own deprecations at import are 
     from calibrate.bank import Trajectory
     from calibrate.prompts import Prompt
     from calibrate.record import record
-    from calibrate.validation import inputs, runs, virtual
+    from calibrate.validation import inputs, runs, validation, virtual
 
     from .random_pairs import LETTERS, Letters, llama, model_pair
     from .test_show import profile
@@ -80,14 +80,13 @@ def quiet(line: str) -> None:
 
 
 def validated(config: ValidateConfig) -> dict[str, Any]:
-    from calibrate.validation.validation import validate
-
-    return validate(config, quiet)
+    return validation.validate(config, quiet)
 
 
 def test_files_and_figures(options: ValidateConfig) -> None:
     document = validated(options)
     assert document == json.loads((options.output / "validation.json").read_text())
+    assert document["passed"] is False  # costs of 10 ms a pass are not this machine's
     cells = {cell["policy"]: cell for cell in document["cells"]}
     assert set(cells) == set(POLICIES)
     for cell in cells.values():
@@ -127,9 +126,10 @@ def test_it_goes_on_where_it_stopped(options: ValidateConfig, monkeypatch: pytes
 
 
 def test_other_settings_need_another_directory(options: ValidateConfig) -> None:
-    validated(options)
+    inputs.load(options, quiet)
     with pytest.raises(InputError, match="a validation with --output-len 10"):
-        validated(replace(options, output_len=11))
+        inputs.load(replace(options, output_len=11), quiet)
+    inputs.load(replace(options, policy=("dsde",), repeats=7), quiet)  # these only add runs
 
 
 def test_a_directory_of_something_else_is_left_alone(options: ValidateConfig) -> None:
@@ -219,6 +219,8 @@ def run(*args: str) -> int:
         (["--repeats", "0"], "--repeats 0: expected a whole number of at least 1"),
         (["--policy", "none", "none"], "--policy: expected at least one, and each once"),
         (["--temperature", "-1"], "--temperature -1: expected 0 or more"),
+        (["--request-rate", "trace"], "--request-rate trace: expected requests per second, or inf"),
+        (["--policy", "nothing"], "nothing"),
     ],
 )
 def test_wrong_options_are_one_line(tmp_path: Path, capsys: Any, args: list[str], said: str) -> None:
@@ -232,10 +234,9 @@ def test_a_policy_that_cannot_run_live_is_named(options: ValidateConfig) -> None
         validated(replace(options, policy=("oracle",)))
 
 
-def test_the_gate_is_the_exit_status(options: ValidateConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The costs are nobody's: checks fail, which only --gate makes an error."""
-    args = ["--calibration", str(options.calibration), "--prompts", str(options.prompts), "--num-prompts", "6"]
-    args += ["--output-len", "10", "--max-num-seqs", "3", "--repeats", "1", "--policy", "none"]
-    args += ["--request-rate", RATE, "--output", str(options.output)]
-    assert run(*args) == 0
-    assert run(*args, "--gate") == 1
+@pytest.mark.parametrize(("passed", "flags", "status"), [(False, [], 0), (False, ["--gate"], 1), (True, ["--gate"], 0)])
+def test_the_gate_is_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, passed: bool, flags: list[str], status: int
+) -> None:
+    monkeypatch.setattr(validation, "validate", lambda config, say: {"passed": passed})
+    assert run("--output", str(tmp_path / "out"), *flags) == status
