@@ -11,7 +11,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.reproduction.adasd import live_claim
 from analysis.reproduction.claims import Claim, Reproduction, table
-from analysis.reproduction.dsde import ADAEDL, correlations, latency_claims, scaling_claims
+from analysis.reproduction.dsde import ADAEDL, correlation_claims, correlations, latency_claims, scaling_claims
 from analysis.reproduction.runs import FIXED, STATIC_OPT, against, best_fixed, with_static_opt
 from analysis.reproduction.workloads import MIXED, TASKS, rate_of, write_workloads
 from sim.replay.windows import Windows
@@ -24,6 +24,10 @@ EXTRA = {
     "mean_emitted_per_step": 1.5,
     "prefill_time_share": 0.25,
     "wasted_verify_share": 0.5,
+    "draft_time_s": 1.0,
+    "verify_time_s": 2.0,
+    "host_time_s": 1.0,
+    "num_decode_steps": 8.0,
 }
 
 
@@ -97,7 +101,10 @@ def test_latency_claims_by_hand():
 def test_a_shape_that_does_not_hold_says_why():
     claims = latency_claims(with_static_opt(TWO), 0)
     assert all(claim.reason for claim in claims if not claim.holds)
-    assert "drafts 2.0 tokens a step (it may not draft fewer than six), 50 % of them in vain" in claims[2].reason
+    assert (
+        "drafts 2.0 tokens a step (never fewer than six but at the end of an answer), 50 % of them in vain"
+        in claims[2].reason
+    )
 
 
 @pytest.mark.parametrize(("capped", "pays"), [(120.0, True), (99.0, False)])
@@ -119,9 +126,16 @@ def test_the_cap_pays_only_if_the_throughput_says_so(capped, pays):
 def test_correlation_is_with_the_share_of_a_step_that_is_accepted():
     # shares accepted 1, 0.5, 0, 0 (a token behind a rejection is none); mean entropies 0, 1, 2, 2: on a falling line
     found = correlations(windows([[1, 1], [1, 0], [0, 1], [0, 0]], [[0, 0], [1, 1], [2, 2], [2, 2]]))
-    assert found["draft entropy"] == pytest.approx(-1)
-    assert found["mean KLD"] is None  # a constant
-    assert found["WVIR"] is None  # four windows are no history
+    assert found["draft entropy"] == (pytest.approx(-1), 4)
+    assert found["mean KLD"] == (None, 4)  # a constant
+    assert found["WVIR"] == (None, 0)  # four windows are no history
+
+
+def test_a_correlation_within_noise_is_none():
+    # r = -1; the noise of three steps is 2 / sqrt(3) = 1.15, of twelve 0.58
+    few = windows([[1, 1], [1, 0], [0, 1]], [[0, 0], [1, 1], [2, 2]])
+    many = windows([[1, 1], [1, 0], [0, 1]] * 4, [[0, 0], [1, 1], [2, 2]] * 4)
+    assert [correlation_claims(each)[0].holds for each in (few, many)] == [False, True]
 
 
 def test_the_page_counts_only_what_was_asked():
