@@ -23,6 +23,7 @@ from traces import Workload, load
 from traces.errors import InputError
 
 Progress = Callable[[int], None]
+MOST_BLOCK_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ def check(config: SimConfig, inputs: Inputs) -> None:
 def server_config(config: SimConfig, profile: Profile) -> ServerConfig:
     """The server of these settings. Raises InputError."""
     block_size = profile.block_size if config.block_size is None else config.block_size
-    if block_size < 1:
-        raise InputError(f"--block-size is {block_size}, expected at least 1")
+    if not 1 <= block_size <= MOST_BLOCK_TOKENS:
+        raise InputError(f"--block-size is {block_size}, expected at least 1, at most {MOST_BLOCK_TOKENS}")
     blocks = profile.kv_tokens // block_size if config.num_gpu_blocks is None else config.num_gpu_blocks
     return ServerConfig(
         num_gpu_blocks=blocks,

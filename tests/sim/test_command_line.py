@@ -184,6 +184,7 @@ MISTAKES = [
     (["--trace", "random", "--num-prompts", "0"], "--num-prompts"),
     (["--trace", "random", "--num-gpu-blocks", "0"], "at least 1"),
     (["--trace", "random", "--block-size", "0"], "at least 1"),
+    (["--trace", "random", "--block-size", "99999999999999999999", "--num-gpu-blocks", "9"], "at most 1000000"),
     (["--trace", "random", "--max-num-seqs", "0"], "at least 1"),
     (["--trace", "random", "--max-num-seqs", "100000000000"], "at most 1000000"),
     (["--trace", "random", "--skip-requests", "9999999999999999999"], "from 0 to 100000000"),
