@@ -111,9 +111,9 @@ class BenchRun:
         step = np.cumsum(new) - 1
         end_s = chunk_s[new]
         begin_s = np.concatenate([[float(t.start_s.min())], end_s[:-1]])
-        # after a pause the step begins with the first request that found the engine idle
-        in_flight = (t.start_s[:, None] <= begin_s + 1e-9) & ((t.start_s + t.e2el_s)[:, None] > begin_s + 1e-9)
-        busy = np.asarray(in_flight.any(axis=0))
+        # nobody in flight when the step before ended: when this one began is not known
+        started, ended = (np.sort(times).searchsorted(begin_s + 1e-9) for times in (t.start_s, t.start_s + t.e2el_s))
+        busy = started > ended
         # several chunks of a request at once: the client was held up, and when those steps ended is lost
         places = np.unique(step * len(self) + request, return_counts=True)
         late = np.zeros(len(end_s) + 1, np.bool_)
@@ -146,7 +146,12 @@ def read_bench(path: Path) -> BenchRun:
     lengths = {name: len(result[name]) for name in LISTS}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{path}: the lists differ in length: {lengths}")
-    return _run(path, result)
+    try:
+        return _run(path, result)
+    except InputError:
+        raise
+    except (TypeError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: not as vllm bench serve writes it: {type(error).__name__}: {error}") from None
 
 
 def _run(path: Path, result: Mapping[str, Any]) -> BenchRun:

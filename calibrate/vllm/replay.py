@@ -20,7 +20,8 @@ Floats = NDArray[np.float64]
 
 TURNAROUND_S = 1e-3
 """From an answer to the arrival of the client's next request. An engine begins its next step before that comes,
-whatever this is exactly: it schedules as soon as a step ends, and an answer takes the way through two processes [C]."""
+whatever this is exactly: it schedules as soon as a step ends, and an answer takes the way through two processes [C]. In
+vLLM's recorded runs on a CPU, 149 of 156 such requests got their first token with the second end of a step."""
 STATISTICS = ("mean", "p50", "p90", "p99")
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
 TOTALS = (

@@ -205,3 +205,14 @@ def test_steps_told_by_clients_are_those_of_the_log(recorded):
     for column in ("contexts", "context_tokens", "generations"):
         assert getattr(steps, column).tolist() == getattr(logged, column).tolist()
     assert float(np.median(steps.seconds - logged.seconds)) == pytest.approx(0.002, abs=0.001)  # the host
+
+
+@pytest.mark.shared_data
+def test_a_new_request_waits_out_the_step_that_began_with_the_answer(recorded):
+    # what TURNAROUND_S stands on: beyond the first eight, every request sees two steps end, the second with its token
+    for run in (recorded.runs[0], recorded.runs[2]):
+        chunk_s = np.sort(run.timings.chunk_s)
+        ends_s = chunk_s[np.diff(chunk_s, prepend=-np.inf) > 0.02]
+        start_s = run.timings.start_s[8:]
+        seen = ends_s.searchsorted(start_s + run.timings.ttft_s[8:] + 0.01) - ends_s.searchsorted(start_s + 0.004)
+        assert seen.tolist() == [2] * 52

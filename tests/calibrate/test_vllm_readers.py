@@ -148,6 +148,14 @@ def test_a_dead_engine_is_an_error(tmp_path):
     assert "completed 0 of 1" in one_line(error)
 
 
+@pytest.mark.parametrize("spoilt", [{"duration": None}, {"output_lens": [None]}, {"itls": [0.1]}, {"itls": [["x"]]}])
+def test_a_spoilt_result_is_one_line(tmp_path, spoilt):
+    request = {"prompt": 8, "output": 2, "start": 0.0, "ttft": 0.1, "gaps": [0.1]}
+    with pytest.raises(InputError) as error:
+        read_bench(files.bench_file(tmp_path / "b.json", [request], **spoilt))
+    assert "b.json" in one_line(error)
+
+
 def test_a_result_without_details_names_the_option(tmp_path):
     with pytest.raises(InputError) as error:
         read_bench(files.write(tmp_path / "b.json", '{"completed": 3, "duration": 1.0}'))
