@@ -158,7 +158,10 @@ def code_digest() -> str:
 def _own_module(spec: str) -> Path | None:
     """The file of a policy of the user's own, `module:Class`."""
     name, _, options = spec.partition(":")
-    if name in policies or not options[:1].isupper():
+    if name in policies or not options.partition(":")[0].isidentifier():
         return None
-    found = importlib.util.find_spec(name)
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a package that is not there; the run itself says so
+        return None
     return Path(found.origin) if found is not None and found.origin else None

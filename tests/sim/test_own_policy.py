@@ -10,6 +10,7 @@ import pytest
 
 from sim.config import SimConfig
 from sim.simulate import simulate
+from sim.sweep.run import _own_module as own_module
 from traces.errors import InputError
 
 HEAD = """import numpy as np
@@ -115,6 +116,15 @@ def test_unsigned_lengths_are_whole_numbers_too(run):
 def test_what_is_no_policy(run, text, spec, expected):
     with pytest.raises(InputError, match=expected):
         run(text, spec)
+
+
+@pytest.mark.parametrize(("spec", "name"), [("mypol:mine:k=1", "mypol.py"), ("fixed:k", None), ("nix.mypol:A", None)])
+def test_a_sweep_knows_the_file_whose_change_makes_a_run_stale(monkeypatch, tmp_path, spec, name):
+    (tmp_path / "mypol.py").write_text(HEAD)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mypol", raising=False)
+    found = own_module(spec)
+    assert (found and found.name) == name
 
 
 def test_a_class_of_small_letters(run):
