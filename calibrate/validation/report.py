@@ -54,7 +54,7 @@ def _failed(checks: list[dict[str, Any]]) -> list[str]:
 def _why(check: dict[str, Any]) -> str:
     if "error_percent" in check:
         spread = f"live repeats differ by {_number(check['spread_percent'])} %"
-        return f"off by {check['error_percent']:+.1f} %, allowed {check['limit_percent']:g} %, {spread}"
+        return f"off by {_number(check['error_percent'], sign='+')} %, allowed {check['limit_percent']:g} %, {spread}"
     if "live" in check:
         live, simulated = check["live"], check["simulated"]
         return f"live {_interval(live)}, simulated {_interval(simulated)}"
@@ -219,8 +219,8 @@ def _load(cell: Cell, repeat: int, load: dict[str, Any]) -> list[str]:
     return [cell.live.policy, cell.live.rate, str(repeat), *minutes, f"{load['cores_busy_with_others']:.2f}"]
 
 
-def _number(value: float | None, digits: int = 1) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+def _number(value: float | None, digits: int = 1, sign: str = "") -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:{sign}.{digits}f}"
 
 
 def _yes(value: bool) -> str:
