@@ -149,12 +149,14 @@ def latency_claims(runs: DataFrame, temperature: int) -> list[Claim]:
 
 def _why_slow(runs: DataFrame, published: float) -> str:
     emitted, k = mean_of(runs, STATIC_OPT, "mean_emitted_per_step"), mean_of(runs, STATIC_OPT, "mean_draft_length")
-    prefill = 100 * mean_of(runs, STATIC_OPT, "prefill_time_share")
+    waiting = 100 * mean_of(runs, STATIC_OPT, "mean_ttft_ms") / mean_of(runs, STATIC_OPT, "mean_e2el_ms")
     dearer = step_s(runs, STATIC_OPT) / step_s(runs, "none")
+    until_all = against(runs, "none", STATIC_OPT, "duration")
     needed = f"{'fewer' if emitted < published else 'more'} than the {published:.2f} it needs"
     return (
         f"{emitted:.2f} tokens a step ({k:.1f} drafted), {needed}; a step with its draft costs {dearer:.2f} times "
-        f"one of AR, and prefill, {prefill:.0f} % of the time, is not made faster"
+        f"one of AR, and the time to the first token, {waiting:.0f} % of the latency, is not made faster; until all "
+        f"requests are served the gain is {shown(until_all)}"
     )
 
 

@@ -22,7 +22,8 @@ from traces.options import TraceOptions
 EXTRA = {
     "mean_draft_length": 2.0,
     "mean_emitted_per_step": 1.5,
-    "prefill_time_share": 0.25,
+    "mean_ttft_ms": 1.0,
+    "duration": 1.0,
     "wasted_verify_share": 0.5,
     "draft_time_s": 1.0,
     "verify_time_s": 2.0,
