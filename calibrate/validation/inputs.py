@@ -24,7 +24,7 @@ from calibrate.validation.config import ValidateConfig, settled
 from sim.policies import default_rule
 from sim.replay import windows
 from sim.replay.profile import Profile
-from sim.replay.windows import Windows
+from sim.replay.windows import Table, Windows
 from traces.errors import InputError
 from traces.files import write_text
 
@@ -202,11 +202,20 @@ def _own_texts(
 
 
 def copied(texts: tuple[Trajectory, ...], bank: Windows) -> int:
-    """Texts of 8 windows or more that the bank holds too, window by window: they were not held out."""
+    """Texts that the bank holds too, window by window: they were not held out.
+
+    Acceptance alone is 0 and 1 and may be equal by chance; entropies of the draft are not.
+    """
+    signal = "draft_entropy"
+    if signal not in bank.on:
+        return 0
     ends = bank.start + bank.rows_of
-    known = {bank.accept[a:b].tobytes() for a, b in zip(bank.start, ends, strict=True)}
-    informative = [each.accept for each in texts if len(each.accept) >= 8 and 0 < each.accept.mean() < 1]
-    return sum(accept.astype(np.float32).tobytes() in known for accept in informative)
+    known = [bank.on[signal][a:b] for a, b in zip(bank.start, ends, strict=True)]
+    return sum(any(_alike(each.on[signal], other) for other in known) for each in texts if signal in each.on)
+
+
+def _alike(a: Table, b: Table) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, atol=1e-3))
 
 
 def _write(path: Path, prompts: list[Prompt]) -> None:

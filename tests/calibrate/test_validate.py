@@ -162,6 +162,9 @@ def test_copied_windows_are_found(options: ValidateConfig, calibration: Path) ->
     same = write(options.output.parent / "same.jsonl", prompts(6, seed=1))
     found = inputs.load(replace(options, prompts=same), quiet)
     assert any(note.startswith("NOT HELD OUT") for note in found.notes)
+    other = [each.on | {"draft_entropy": each.on["draft_entropy"] + 1} for each in found.trajectories]
+    texts = tuple(replace(each, on=on) for each, on in zip(found.trajectories, other, strict=True))
+    assert inputs.copied(texts, found.windows) == 0  # though they are accepted alike
     assert not any(note.startswith("NOT HELD OUT") for note in inputs.load(_elsewhere(options), quiet).notes)
 
 
