@@ -43,12 +43,14 @@ START = (0.8, 0.0, 0.3, -0.2, -0.2, -0.2, -0.5)
 """Weights before the first verdict: a cautious guess of the signs; the last is for the entropy of the token itself."""
 THRESHOLDS = np.array([0.0, *np.geomspace(0.01, 0.9, 15)])
 """Survivals s that a plan may ask for."""
-REPLAN = 4
+REPLAN = 8
 """Steps for which a plan holds while the batch is about as large: it is about the batch, which changes slowly."""
 SAME_SIZE = 1 / 16
 """What the batch may gain or lose, relatively, while a plan holds."""
 MOST_VERDICTS = 256
 """Verdicts that are learned from in one step."""
+LEARN = 2
+"""Of so many steps one is learned from: weights that remember thousands of verdicts change slowly."""
 PROBE = 32
 """Steps without a draft after which some sequences draft one token, to learn whether it pays again."""
 PROBED = 8
@@ -222,8 +224,8 @@ class Priced(LengthPolicy):
             promised = self.plan.promised * (time.draft_s + time.verify_s + time.host_s)
             self.expected = LIFT_FADE * self.expected + promised
         log_entropy = _log(outcome.signals.draft_entropy[:, :depth])
-        judged, accepted = verdicts(outcome, depth)
-        self._learn(batch, judged, accepted, log_entropy)
+        if self.steps % LEARN == 0:
+            self._learn(batch, *verdicts(outcome, depth), log_entropy)
         self.recent.observe(batch.slot, outcome, log_entropy)
 
     def _learn(self, batch: DecodeBatch, judged: Mask, accepted: Mask, log_entropy: Floats) -> None:
@@ -242,7 +244,7 @@ class Priced(LengthPolicy):
         features[:, 5] = np.where(position > 0, log_entropy.take(place - 1, mode="wrap") - usual, 0.0)
         features[:, 6] = log_entropy.take(place) - usual
         verdict = accepted.take(place)
-        if self.steps % 2:
+        if self.steps // LEARN % 2:
             self.at.update(features, verdict)
         else:
             self.before.update(features[:, :-1], verdict)
