@@ -20,7 +20,7 @@ def test_all_banks_are_small_together():
     assert 0 < sum(len(entry.read_bytes()) for entry in folder.iterdir()) < 8e6
 
 
-@pytest.mark.parametrize("name", ["smollm2-skip", "tiny-s", "tiny-m"])
+@pytest.mark.parametrize("name", ["smollm2-skip", "smollm2-eagle", "tiny-s", "tiny-m"])
 def test_a_bank_is_whole(name: str):
     """96 prompts in 8 tasks at most, 20 tokens deep so that DSDE's longest draft can be replayed, every signal."""
     bank = bundled.load(name)
