@@ -11,6 +11,7 @@ from pathlib import Path
 import sim.replay
 from sim.replay import bundled, windows
 from sim.replay.profile import Profile
+from sim.replay.sources import recorded
 from traces.command import parse
 from traces.errors import InputError, run_command
 
@@ -31,7 +32,7 @@ def run(command: Command) -> int:
     """Write sim/replay/acceptance/NAME.npz. Raises InputError for a directory without windows."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", command.name):
         raise InputError(f"--name {command.name}: expected small letters, digits, dots and dashes")
-    found = windows.load(command.calibration)
+    found = recorded(command.calibration)
     folder = Path(sim.replay.__path__[0]) / bundled.FOLDER
     folder.mkdir(exist_ok=True)
     path = folder / f"{command.name}.npz"
@@ -45,9 +46,9 @@ def about(command: Command, found: windows.Windows) -> str:
     """One line on where the windows come from."""
     profile = Profile.load(command.calibration)
     checked = json.loads((command.calibration / "reconciliation.json").read_text(encoding="utf-8"))
-    way = f"temperature {checked['temperature']:g}" if checked["temperature"] else "greedy"
+    way = f"temperature {found.temperature:g}" if found.temperature else "greedy"
     return (
-        f"measured {profile.date} on {profile.device}: {profile.target_model.name} with {profile.draft_model.name}, "
+        f"measured {profile.date} on {profile.device}: {profile.pair}, "
         f"{way}, {len(found.start)} texts, {len(found.accept):,} windows; "
         f"live run at k = {checked['k']}: acceptance length {checked['live_length']:.3f}, from the windows "
         f"{checked['window_length']:.3f}; {command.licence}"

@@ -7,7 +7,6 @@ windows that slide along a text compress to little more than the text's own valu
 from __future__ import annotations
 
 import json
-import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,6 @@ def read(path: Path) -> Windows:
     with np.load(path) as file:
         document = _about(file)
         tables = {key: file[key].astype(np.float32) for key in file.files if key not in ("about", "start")}
-        recorded = re.search(r": (\S+ with \S+), (?:greedy|temperature (\S+)),", document["about"])
         return Windows(
             name=document["name"],
             kind="measured",
@@ -62,14 +60,15 @@ def read(path: Path) -> Windows:
             start=file["start"],
             task=tuple(document["task"]),
             notes=(document["about"], STAND_IN, *document["notes"]),
-            pair=recorded[1] if recorded else None,
-            temperature=float(recorded[2] or 0) if recorded else None,
+            pair=document["pair"],
+            temperature=document["temperature"],
         )
 
 
 def write(path: Path, windows: Windows, name: str, about: str) -> None:
     """Windows as a bank, whole or not at all. about: what was measured, with what, when, under which licence."""
-    document = {"name": name, "about": about, "notes": list(windows.notes), "task": list(windows.task)}
+    document: dict[str, Any] = {"name": name, "about": about, "notes": windows.notes, "task": windows.task}
+    document |= {"pair": windows.pair, "temperature": windows.temperature}
     tables = {"accept": windows.accept, **windows.on, **{f"off_{key}": table for key, table in windows.off.items()}}
     arrays: dict[str, Any] = {key: np.minimum(table, LARGEST).astype(np.float16) for key, table in tables.items()}
     arrays["start"] = windows.start

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,19 +36,20 @@ def acceptance_source(spec: str) -> Windows:
     if spec in bundled.names():
         return bundled.load(spec)
     if Path(spec).exists():
-        return _of_directory(Path(spec))
+        return recorded(Path(spec))
     known = ", ".join((*bundled.names(), *SOURCES[:-1]))
     raise InputError(f"unknown acceptance {spec!r}: neither a directory nor one of {known}")
 
 
-def _of_directory(path: Path) -> Windows:
-    """Windows in a directory; what calibrate wrote beside them names the pair."""
-    windows = load(path)
-    try:
-        profile = Profile.load(path)
-    except InputError:  # windows alone, or a profile that is not asked for
-        return windows
-    return replace(windows, pair=profile.pair)
+def recorded(directory: Path) -> Windows:
+    """Windows in a directory; what calibrate wrote beside them names the pair and the temperature."""
+    windows = load(directory)
+    with suppress(InputError):  # windows alone, or a profile that is not asked for
+        windows = replace(windows, pair=Profile.load(directory).pair)
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        checked = json.loads((directory / "reconciliation.json").read_text(encoding="utf-8"))
+        windows = replace(windows, temperature=float(checked["temperature"]))
+    return windows
 
 
 def _probability(text: str, spec: str) -> float:
