@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sim.config import SimConfig
+from sim.output import check_outputs, report, requests_bar
 from sim.results import Results
 from sim.simulate import check, load_inputs, simulate
 from traces.command import parse
-from traces.errors import InputError, run_command
+from traces.errors import run_command
 from traces.registry import Registry
 
 DESCRIPTION = (
@@ -25,7 +23,7 @@ def main() -> int:
     config = parse(SimConfig, "sim", DESCRIPTION)
     if _listed(config):
         return 0
-    _check_outputs(config)
+    check_outputs(config)
     inputs = load_inputs(config)
     settings = [config]
     if config.baseline is not None:
@@ -33,49 +31,15 @@ def main() -> int:
         check(settings[1], inputs)
     runs: list[Results] = []
     for own in settings:
-        with _progress(own.policy, len(inputs.workload)) as progress:
+        with requests_bar(own.policy, len(inputs.workload)) as progress:
             runs.append(simulate(own, inputs, progress))
-    _report(config, runs)
+    report(config, runs[0] if len(runs) == 1 else _with_baseline(*runs), *runs)
     for policy, run in zip([own.policy for own in settings], runs, strict=True):
         if run.interrupted:
             print(f"interrupted: figures of {policy} cover what had happened by then", file=sys.stderr)
         elif not run.metrics["completed"]:
             print(f"warning: no request of {policy} was completed", file=sys.stderr)
     return 130 if any(run.interrupted for run in runs) else 0
-
-
-def _check_outputs(config: SimConfig) -> None:
-    """Refuse what could not be written before anything runs."""
-    for flag, wanted in (("--save-detailed", config.save_detailed), ("--timeline", config.timeline)):
-        if wanted and config.output_dir is None:
-            raise InputError(f"{flag} writes into --output-dir: give that too")
-    if config.output_dir is not None:
-        place = config.output_dir.absolute()
-        existing = next(path for path in (place, *place.parents) if path.exists())
-        if not existing.is_dir():
-            raise InputError(f"--output-dir {config.output_dir}: {existing} is a file, expected a directory")
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise InputError(f"--output-dir {config.output_dir}: {existing} cannot be written to")
-    if config.plot is not None:
-        from sim.plot import check_path
-
-        check_path(config.plot)
-
-
-def _report(config: SimConfig, runs: list[Results]) -> None:
-    run = runs[0] if len(runs) == 1 else _with_baseline(*runs)
-    if config.output_dir is not None:
-        run.save(config.output_dir, detailed=config.save_detailed, timeline=config.timeline)
-    if config.plot is not None:
-        from sim.plot import plot
-
-        plot(run, config.plot)
-    if config.json:
-        sys.stdout.write(run.to_json())
-        return
-    from sim.table import print_table
-
-    print_table(*runs)
 
 
 def _with_baseline(run: Results, baseline: Results) -> Results:
@@ -86,21 +50,6 @@ def _with_baseline(run: Results, baseline: Results) -> Results:
     notes += [f"{name}: {note}" for note in baseline.provenance.notes if note not in run.provenance.notes]
     provenance = replace(run.provenance, notes=(*run.provenance.notes, *notes))
     return replace(run, metrics={**run.metrics, "baseline": {**decided, **baseline.metrics}}, provenance=provenance)
-
-
-@contextmanager
-def _progress(policy: str, num_requests: int) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar on a terminal's standard error; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(policy, total=num_requests)
-        yield lambda ended: bar.update(task, completed=ended)
 
 
 def _listed(config: SimConfig) -> bool:
