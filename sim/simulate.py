@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from sim.cluster import ClientConfig
 from sim.config import SimConfig, settings
 from sim.control.scheduler import SchedulerConfig
-from sim.control.speculation import Speculation
 from sim.latency import parse_goodput
 from sim.metrics import summarize
 from sim.policies import default_cap, default_rule
@@ -23,6 +22,9 @@ from traces import Workload, load
 from traces.errors import InputError
 
 Progress = Callable[[int], None]
+AFTER_LOSSY = (
+    "Behind a token that only the lossy rule let stand the replay takes the recorded text's verdicts: approximate."
+)
 MOST_BLOCK_TOKENS = 1_000_000
 
 
@@ -145,7 +147,8 @@ def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
     origin = workload.origin.partition(" ")[0]
     place = {"replayed": "measured", "sampled": "sampled"}.get(origin, "synthetic")
     sorted_[place].append(f"requests: {workload.origin}")
-    notes = [*_what_decides(run.engines[0].speculation), *workload.notes, *windows.notes]
+    speculation = run.engines[0].speculation
+    notes = [*speculation.notes(), *([AFTER_LOSSY] if speculation.rule else []), *workload.notes, *windows.notes]
     notes += [f"{count:,} rows dropped: {reason}" for reason, count in workload.dropped.items()]
     notes += filter(None, (_look_up_note(profile, windows), _temperature_note(config, windows)))
     if run.outside:
@@ -168,17 +171,6 @@ def _provenance(config: SimConfig, inputs: Inputs, run: Run) -> Provenance:
         synthetic=tuple(sorted_["synthetic"]),
         notes=tuple(notes),
     )
-
-
-def _what_decides(speculation: Speculation) -> list[str]:
-    """Notes on policy and acceptance rule, the lossy one first."""
-    rule, notes = speculation.rule, []
-    if rule:
-        notes.append(
-            f"LOSSY: acceptance rule {rule.name} ({rule.source}) lets tokens stand that the target rejects: the text "
-            "is not the target's; behind such a token the replay takes the recorded text's verdicts: approximate"
-        )
-    return [*notes, *filter(None, dict.fromkeys([rule.note if rule else "", speculation.policy.note]))]
 
 
 def _as_told(config: SimConfig) -> list[str]:

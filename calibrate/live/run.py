@@ -176,12 +176,7 @@ def _provenance(config: LiveConfig, inputs: LiveInputs, run: LiveRun) -> Provena
         kinds["modelled"].append(f"time: the cost model of {profile.name}; the models ran on {place}")
     origin = {"replayed": "measured", "sampled": "sampled"}.get(workload.origin.partition(" ")[0], "synthetic")
     kinds[origin].append(f"requests: {workload.origin}")
-    rule, policy = run.engine.speculation.rule, run.engine.speculation.policy
-    notes = [*workload.notes]
-    if rule:
-        lossy = f"LOSSY: acceptance rule {rule.name} ({rule.source}) lets tokens stand that the target rejects"
-        notes = [lossy, *filter(None, [rule.note]), *notes]
-    notes += [policy.note] if policy.note and not (rule and rule.note == policy.note) else []
+    notes = [*run.engine.speculation.notes(), *workload.notes]
     if isinstance(run.executor.passes_of_target, PaddedPasses):
         notes.append("The target's attention cannot be packed: verification was padded to the longest draft.")
     if config.skip_idle:

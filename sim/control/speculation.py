@@ -36,6 +36,16 @@ class Speculation:
         self.trim = self._trim if "trim" in policy.hooks() else None
         self.accept = self.rule.passes if self.rule else None
 
+    def notes(self) -> list[str]:
+        """What every output has to say of rule and policy, the lossy rule first."""
+        rule, notes = self.rule, []
+        if rule:
+            notes.append(
+                f"LOSSY: acceptance rule {rule.name} ({rule.source}) lets tokens stand that the target rejects: "
+                "the text is not the target's"
+            )
+        return [*notes, *filter(None, dict.fromkeys([rule.note if rule else "", self.policy.note]))]
+
     def begin(self, slots: Ints) -> None:
         """Sequences took these slots."""
         self._ask("begin", self.policy.begin, slots)
