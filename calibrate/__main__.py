@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from traces.command import parse
+from traces.command import at_least, parse
 from traces.errors import InputError, run_command
 
 DESCRIPTION = (
@@ -89,12 +89,8 @@ class CalibrateConfig:
     """Of prompts, draws and the order of measurement."""
 
     def __post_init__(self) -> None:
-        least = {"threads": 1, "num_prompts": 2, "output_len": 2, "depth": 1, "reconcile_k": 1, "max_num_seqs": 1}
-        least |= {"max_model_len": 64, "max_num_batched_tokens": 1, "seed": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                flag = name.replace("_", "-")
-                raise InputError(f"--{flag} {getattr(self, name)}: expected a whole number of at least {bound}")
+        at_least(self, threads=1, num_prompts=2, output_len=2, depth=1, reconcile_k=1, max_num_seqs=1, seed=0)
+        at_least(self, max_model_len=64, max_num_batched_tokens=1)
         if self.reconcile_k > self.depth:
             raise InputError(f"--reconcile-k {self.reconcile_k}: expected at most --depth, which is {self.depth}")
         if self.num_layers is not None and not self.dummy_weights:

@@ -31,6 +31,13 @@ def parse(config: type[Config], prog: str, description: str, args: Sequence[str]
         raise InputError(_first_sentence(captured.getvalue(), prog)) from None
 
 
+def at_least(config: object, **bounds: int) -> None:
+    """Check whole numbers of a configuration by field name. Raises InputError that names the flag."""
+    for name, bound in bounds.items():
+        if (value := getattr(config, name)) < bound:
+            raise InputError(f"--{name.replace('_', '-')} {value}: expected a whole number of at least {bound}")
+
+
 def _refuse_empty(args: Sequence[str], prog: str) -> None:
     """An empty word is a variable of the shell that is not set; as a path it would be the working directory."""
     for before, word in pairwise(["an argument", *args]):

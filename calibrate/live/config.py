@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from sim.config import OUTPUTS
+from traces.command import at_least
 from traces.errors import InputError
 from traces.options import TraceOptions
 
@@ -125,10 +126,7 @@ class LiveConfig(TraceOptions):
     """Print results.json on standard output and nothing else."""
 
     def __post_init__(self) -> None:
-        for name, least in {"threads": 1, "max_draft_tokens": 1, "block_size": 1}.items():
-            if getattr(self, name) < least:
-                flag = name.replace("_", "-")
-                raise InputError(f"--{flag} {getattr(self, name)}: expected a whole number of at least {least}")
+        at_least(self, threads=1, max_draft_tokens=1, block_size=1)
         if self.clock == "model" and self.profile is None:
             raise InputError("--clock model needs --profile, whose cost model makes the time")
         if self.clock == "model" and self.skip_idle:

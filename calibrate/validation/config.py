@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from traces.arrivals import DrawnRate, parse_request_rate
+from traces.command import at_least
 from traces.errors import InputError
 
 UNSETTLED = frozenset({"policy", "request_rate", "repeats", "output", "gate", "calibration", "sim_seeds"})
@@ -84,12 +85,8 @@ class ValidateConfig:
     """Exit with status 1 unless every check of validation.json holds."""
 
     def __post_init__(self) -> None:
-        least = {"num_prompts": 2, "output_len": 2, "repeats": 1, "sim_seeds": 1, "threads": 1, "max_num_seqs": 1}
-        least |= {"max_num_batched_tokens": 1, "calibration_prompts": 2, "seed": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                flag = name.replace("_", "-")
-                raise InputError(f"--{flag} {getattr(self, name)}: expected a whole number of at least {bound}")
+        at_least(self, num_prompts=2, output_len=2, repeats=1, sim_seeds=1, threads=1, max_num_seqs=1, seed=0)
+        at_least(self, max_num_batched_tokens=1, calibration_prompts=2)
         if not 0 <= self.temperature < float("inf"):
             raise InputError(f"--temperature {self.temperature:g}: expected 0 or more")
         for rate in self.request_rate:

@@ -80,3 +80,13 @@ def outcome(proposed: Sequence[int], accepted: Sequence[int], kld: Sequence[Sequ
     signals = GivenSignals(table, table, table, table, table, table)
     ended = np.zeros(len(k), np.bool_)
     return Outcome(k, k, a, a + 1, ended, k, signals, StepTime(0, 0, 0, 0))
+
+
+def play(rule: LengthPolicy, accepted: Sequence[int]) -> list[int]:
+    """k of each step of one sequence, and the k after the last; at most k tokens are accepted."""
+    seen = []
+    for most in accepted:
+        k = int(rule.lengths(batch([0]))[0])
+        seen.append(k)
+        rule.observe(batch([0]), outcome([k], [min(most, k)], [[0.1] * k]))
+    return [*seen, int(rule.lengths(batch([0]))[0])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.policy_driver import batch, outcome, policy
+from tests.sim.policy_driver import batch, outcome, play, policy
 from traces.errors import InputError
 
 
@@ -15,16 +15,6 @@ def seconds(batch, lengths):
 def dear(batch, lengths):
     """Every verified token costs 5 s more: with many sequences nothing pays."""
     return 10.0 + lengths.max(axis=1) + 5.0 * lengths.sum(axis=1)
-
-
-def play(rule, accepted):
-    """k of each step of one sequence, and the k after the last; at most k tokens are accepted."""
-    seen = []
-    for most in accepted:
-        k = int(rule.lengths(batch([0]))[0])
-        seen.append(k)
-        rule.observe(batch([0]), outcome([k], [min(most, k)], [[0.1] * k]))
-    return [*seen, int(rule.lengths(batch([0]))[0])]
 
 
 def test_by_hand():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.sim.policy_driver import batch, outcome, policy
+from tests.sim.policy_driver import batch, outcome, play, policy
 from traces.errors import InputError
 
 
@@ -14,16 +14,6 @@ def spec(**options):
     """Every batch counts at once and alone: mean = what this batch accepted."""
     config = {"ema_alpha": 1.0, "warmup_batches": 0, "update_interval": 1, "down_hysteresis": 0.0, **options}
     return f"sglang-adaptive:k=3,config={json.dumps(config)}"
-
-
-def play(rule, accepted):
-    """k of each step of one sequence, and the k after the last; at most k tokens are accepted."""
-    seen = []
-    for most in accepted:
-        k = int(rule.lengths(batch([0]))[0])
-        seen.append(k)
-        rule.observe(batch([0]), outcome([k], [min(most, k)], [[0.1] * k]))
-    return [*seen, int(rule.lengths(batch([0]))[0])]
 
 
 def test_by_hand():
