@@ -43,9 +43,11 @@ START = (0.8, 0.0, 0.3, -0.2, -0.2, -0.2, -0.5)
 """Weights before the first verdict: a cautious guess of the signs; the last is for the entropy of the token itself."""
 THRESHOLDS = np.array([0.0, *np.geomspace(0.01, 0.9, 15)])
 """Survivals s that a plan may ask for."""
-REPLAN = 8
+REPLAN = 16
 """Steps for which a plan holds while the batch is about as large: it is about the batch, which changes slowly."""
-SAME_SIZE = 1 / 16
+YOUNG = 64
+"""Plans before which one holds for less, in proportion, and steps before which each is learned from."""
+SAME_SIZE = 1 / 8
 """What the batch may gain or lose, relatively, while a plan holds."""
 MOST_VERDICTS = 256
 """Verdicts that are learned from in one step."""
@@ -113,7 +115,7 @@ class Priced(LengthPolicy):
         self.plan = Plan(0, 0.0, 0.0, 0.0)
         self.planned_for = (0, 0)  # sequences, steps that the plan still holds
         self.yielded = self.expected = 1.0  # tokens of recent steps, and what their plans promised for their time
-        self.steps = self.steps_without_draft = 0
+        self.plans = self.steps = self.steps_without_draft = 0
         self.draft: Draft
         self.slots: Ints
         self._step_seconds_many = context.step_seconds_many
@@ -139,7 +141,8 @@ class Priced(LengthPolicy):
             survival = np.cumprod(chance(before + self.before.weights[1] * self._log_depth[:, None]), axis=0)
             inside = np.arange(self.max_length)[:, None] < batch.remaining - 1
             self.plan = self._best(batch, np.where(inside, survival, 0.0))
-            self.planned_for = num_seqs, REPLAN - 1
+            self.planned_for = num_seqs, min(REPLAN * self.plans // YOUNG, REPLAN - 1)
+            self.plans += 1
         if self.plan.depth == 0:
             return self._probe(batch)
         self.steps_without_draft = 0
@@ -194,15 +197,18 @@ class Priced(LengthPolicy):
     def stop(self, batch: DecodeBatch, depth: int, signals: Signals) -> Mask:
         draft, plan, at, before = self._current(batch), self.plan, self.at.weights, self.before.weights
         surprise = _log(signals.draft_entropy[:, depth - 1]) - draft.state[:, 2]
-        sharpened = draft.at + (at[1] * self._log_depth[depth - 1] + at[5] * draft.surprise + at[6] * surprise)
-        draft.survival = draft.survival * chance(sharpened)
+        deepest = depth >= self.max_length
+        logits = np.empty((2, len(batch)))  # of this token, and of the one after it
+        logits[0] = draft.at + (at[1] * self._log_depth[depth - 1] + at[5] * draft.surprise + at[6] * surprise)
+        logits[1] = draft.before + (before[1] * self._log_depth[depth - deepest] + before[5] * surprise)
+        sharpened, following = chance(logits)
+        draft.survival = draft.survival * sharpened
         draft.surprise = surprise
         pays = draft.survival >= plan.price
         draft.worth[pays] = depth
-        if depth >= self.max_length or plan.depth == 0:
+        if deepest or plan.depth == 0:
             return np.ones(len(batch), np.bool_)
         pays &= batch.remaining > depth + 1
-        following = chance(draft.before + (before[1] * self._log_depth[depth] + before[5] * surprise))
         gain = np.maximum(draft.survival * following - plan.price, 0.0) @ pays
         return ~pays if gain >= plan.rate * self._pass_s[depth] else np.ones(len(batch), np.bool_)
 
@@ -224,7 +230,7 @@ class Priced(LengthPolicy):
             promised = self.plan.promised * (time.draft_s + time.verify_s + time.host_s)
             self.expected = LIFT_FADE * self.expected + promised
         log_entropy = _log(outcome.signals.draft_entropy[:, :depth])
-        if self.steps % LEARN == 0:
+        if self.steps % LEARN == 0 or self.steps < YOUNG:
             self._learn(batch, *verdicts(outcome, depth), log_entropy)
         self.recent.observe(batch.slot, outcome, log_entropy)
 

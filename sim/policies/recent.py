@@ -33,8 +33,8 @@ class Recent:
 
     def __init__(self, num_slots: int, depth: int) -> None:
         """depth: most tokens of one step."""
-        self.sums = np.zeros((num_slots, 3))
-        self.weight = np.zeros((num_slots, 3))
+        self._state = np.zeros((num_slots, 2, 3))
+        self.sums, self.weight = self._state[:, 0], self._state[:, 1]
         self.average = START.copy()
         count = np.arange(depth + 1)
         self._fade = FADE**count
@@ -42,12 +42,12 @@ class Recent:
         self._share = (1.0 - self._fade) / (1.0 - FADE) / np.maximum(count, 1)
 
     def begin(self, slots: Ints) -> None:
-        self.sums[slots] = 0.0
-        self.weight[slots] = 0.0
+        self._state[slots] = 0.0
 
     def features(self, slots: Ints) -> Floats:
         """logit of the accepted share, ln KLD, ln draft entropy: float[B, 3]."""
-        means = (self.sums[slots] + OWN * self.average) / (self.weight[slots] + OWN)
+        state = self._state[slots]
+        means = (state[:, 0] + OWN * self.average) / (state[:, 1] + OWN)
         means[:, ACCEPTED] = logit(means[:, ACCEPTED])
         return np.asarray(means)
 
@@ -59,14 +59,14 @@ class Recent:
         kld = np.log(np.maximum(np.fmin(outcome.signals.kld[:, :depth], LARGEST_KLD), 0.0) + FLOOR)
         count = np.empty((len(slots), 3), np.int64)
         count[:, ACCEPTED] = np.minimum(outcome.accepted + 1, verified)
-        count[:, KLD] = count[:, ENTROPY] = verified
-        total = np.empty((len(slots), 3))
-        total[:, ACCEPTED] = outcome.accepted
-        total[:, KLD] = (kld * seen).sum(axis=1)
-        total[:, ENTROPY] = (log_entropy * seen).sum(axis=1)
+        count[:, KLD:] = verified[:, None]
+        new = np.empty((len(slots), 2, 3))  # totals of the step, and of how many tokens
+        new[:, 0, ACCEPTED] = outcome.accepted
+        new[:, 0, KLD] = np.einsum("ij,ij->i", kld, seen)
+        new[:, 0, ENTROPY] = np.einsum("ij,ij->i", log_entropy, seen)
+        new[:, 1] = count
         fade, share = self._fade[count], self._share[count]
-        self.sums[slots] = fade * self.sums[slots] + share * total
-        self.weight[slots] = fade * self.weight[slots] + share * count
-        everyone = count.sum(axis=0)
+        self._state[slots] = fade[:, None] * self._state[slots] + share[:, None] * new
+        total, everyone = new.sum(axis=0)
         keep = ENGINE_FADE**everyone
-        self.average = keep * self.average + (1 - keep) * total.sum(axis=0) / np.maximum(everyone, 1)
+        self.average = keep * self.average + (1 - keep) * total / np.maximum(everyone, 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sim.control.executor import StepTime
-from sim.policies.priced import PROBE, PROBED, REPLAN, THRESHOLDS, _admitted
+from sim.policies.priced import PROBE, PROBED, REPLAN, THRESHOLDS, YOUNG, _admitted
 from tests.sim.policy_driver import batch, outcome, policy
 from traces.errors import InputError
 
@@ -168,11 +168,26 @@ def test_a_plan_holds_while_the_batch_is_as_large():
         return passes_only(batch, lengths)
 
     made = rule(step=counted, num_slots=8)
+    made.plans = YOUNG
     for _ in range(REPLAN):
         made.lengths(batch([0, 1]))
     assert asked == [2]
     made.lengths(batch([0, 1, 2]))  # half as many again: a plan of its own
     assert asked == [2, 3]
+
+
+def test_first_plans_hold_for_one_step():
+    # plan number n holds 16 n / 64 steps more: the first four, numbers 0 to 3, none
+    asked = []
+
+    def counted(batch, lengths):
+        asked.append(len(batch))
+        return passes_only(batch, lengths)
+
+    made = rule(step=counted, num_slots=8)
+    for _ in range(6):  # the fifth plan holds for the sixth step
+        made.lengths(batch([0, 1]))
+    assert asked == [2] * 5
 
 
 def test_acceptance_one_and_zero():
